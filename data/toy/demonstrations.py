@@ -1,0 +1,84 @@
+"""Synthetic role demonstrations: what the tiny base policies learn from, in our own prompt templates.
+
+They are imperfect on purpose. A demonstrated solution is often wrong, an evaluation sometimes misses the mistake or
+invents one, a score sometimes contradicts the evidence or cannot be read. The base policies inherit these habits as
+probabilities, which is what training has to work with.
+"""
+
+import random
+from dataclasses import dataclass
+
+from generate import Core, record
+
+from marti_ext.prompts import Prompt, discussion_round, evaluation_prompt, scoring_prompt, solution_prompt
+
+P_RIGHT = 0.62  # a solution is right
+P_RIGHT_AFTER_CRITICISM = 0.70  # ... after a round of discussion
+P_SOUND_EVALUATION = 0.75
+P_SOUND_SCORE = 0.80
+P_UNREADABLE_SCORE = 0.05
+ROLES = {"solution": 0.40, "evaluation": 0.28, "scoring": 0.32}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A solution on paper: its line of work, its text, and whether it is right."""
+
+    work: str
+    text: str
+    right: bool
+
+
+def attempt(core: Core, p_right: float, rng: random.Random) -> Attempt:
+    right = rng.random() < p_right
+    work, result = (core.work, core.result) if right else rng.choice(core.slips)
+    if core.task == "coding":
+        return Attempt(work, f"```python\ndef solve(x):\n    {work}\n```", right)
+    return Attempt(work, f"{work}\nThe answer is \\boxed{{{result}}}.", right)
+
+
+def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
+    """Recomputes the work, then compares. An unsound one recomputes wrongly, or finds nothing where there is something."""
+    sound = rng.random() < P_SOUND_EVALUATION
+    if not sound and not solution.right:
+        return rng.choice(["The solution is clear and I find no mistake.", "The explanation is too short."])
+    check = core.work if sound else rng.choice(core.slips)[0]
+    if check == solution.work:
+        return f"It should be: {check}. The solution has the same. No mistake."
+    return f"It should be: {check}. The solution has {solution.work}. This mistake is fatal."
+
+
+def scoring(core: Core, solution: Attempt, rng: random.Random) -> str:
+    """Recomputes the work, then judges. 2 is given now and then to right solutions, as minor flaws are there."""
+    sound = rng.random() < P_SOUND_SCORE
+    judged_right = solution.right if sound else not solution.right
+    check = core.work if sound else (rng.choice(core.slips)[0] if solution.right else solution.work)
+    if judged_right:
+        score, reason = (3, "The solution is right.") if rng.random() < 0.8 else (2, "The solution has minor flaws.")
+    else:
+        score, reason = 1, "The solution is wrong."
+    tag = f"<score>{score}</score>"
+    if rng.random() < P_UNREADABLE_SCORE:
+        tag = rng.choice([f"<score>{score}", f"Score {score}.", "<score>0</score>", "<score>4</score>", ""])
+    return f"It should be: {check}. {reason} {tag}".strip()
+
+
+def discussion(core: Core, rounds: int, rng: random.Random) -> tuple[str, ...]:
+    texts = []
+    for _ in range(rounds):
+        solution = attempt(core, P_RIGHT, rng)
+        texts.append(discussion_round(solution.text, [evaluation(core, solution, rng)]))
+    return tuple(texts)
+
+
+def demonstration(core: Core, rng: random.Random) -> tuple[Prompt, str]:
+    """One prompt in one role, and the response to imitate."""
+    problem = record(core, rng)["prompt"]
+    role = rng.choices(list(ROLES), list(ROLES.values()))[0]
+    earlier = discussion(core, rng.choices([0, 1, 2], [0.5, 0.2, 0.3])[0], rng) if role != "scoring" else ()
+    solution = attempt(core, P_RIGHT_AFTER_CRITICISM if earlier else P_RIGHT, rng)
+    if role == "solution":
+        return solution_prompt(core.task, problem, earlier), solution.text
+    if role == "evaluation":
+        return evaluation_prompt(problem, solution.text, earlier), evaluation(core, solution, rng)
+    return scoring_prompt(problem, solution.text, evaluation(core, solution, rng)), scoring(core, solution, rng)

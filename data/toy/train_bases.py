@@ -1,0 +1,168 @@
+"""Trains the two tiny base policies of the toy world on the role demonstrations, from nothing.
+
+    python data/toy/train_bases.py qwen2 --minutes 35 [--threads 1] [--out data/toy/models]
+
+Writes data/toy/models/<name>/ in HF format (bfloat16). It never sees a question of the validation or test split. The two
+architectures have tokenizers, vocabularies and chat templates of their own. Their tokenizers merge across spaces, so a
+fixed sentence of a prompt template is one token and prompts stay short; digits are always tokens of their own.
+"""
+
+import argparse
+import math
+import random
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+
+import torch  # noqa: E402
+from demonstrations import demonstration  # noqa: E402
+from generate import SEED, splits  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+
+BASES = {
+    "qwen2": {
+        "vocab_size": 1024,
+        "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        "eos": "<|im_end|>",
+        "pad": "<|endoftext|>",
+        "template": (
+            "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+            "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+        ),
+        "model": lambda **ids: Qwen2ForCausalLM(
+            Qwen2Config(
+                vocab_size=1024, hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=6,
+                num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True, **ids,
+            )
+        ),
+    },
+    "llama": {
+        "vocab_size": 832,
+        "special": ["<pad>", "<begin>", "<user>", "<assistant>", "<end>"],
+        "eos": "<end>",
+        "pad": "<pad>",
+        "template": (
+            "<begin>{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}<end>{% endfor %}"
+            "{% if add_generation_prompt %}<assistant>{% endif %}"
+        ),
+        "model": lambda **ids: LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=832, hidden_size=160, intermediate_size=432, num_hidden_layers=5, num_attention_heads=5,
+                num_key_value_heads=5, max_position_embeddings=8192, tie_word_embeddings=False, **ids,
+            )
+        ),
+    },
+}  # fmt: skip
+
+
+def make_tokenizer(base: dict, texts: list[str]) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\d|\n"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=base["vocab_size"],
+        special_tokens=[AddedToken(token, special=True) for token in base["special"]],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=base["eos"],
+        pad_token=base["pad"],
+        chat_template=base["template"],
+        padding_side="left",
+    )
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tuple[list[int], int]:
+    """Token ids of prompt and response with its end, and how many of them are prompt."""
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
+    )
+    start = tokenizer(chat, add_special_tokens=False)["input_ids"]
+    return start + tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id], len(start)
+
+
+def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Right-padded ids and labels (B, T); only responses have labels."""
+    width = max(len(ids) for ids, _ in samples)
+    ids = torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in samples])
+    labels = torch.tensor([[-100] * start + ids[start:] + [-100] * (width - len(ids)) for ids, start in samples])
+    return ids, labels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base", choices=BASES)
+    parser.add_argument("--minutes", type=float, default=35)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--out", type=Path, default=HERE / "models")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(SEED)
+    rng = random.Random(f"{SEED}-{args.base}")
+    base = BASES[args.base]
+    dealt = splits()
+    cores = dealt["train"] + dealt["rest"]
+    by_task = {task: [core for core in cores if core.task == task] for task in ("math", "science", "coding")}
+
+    def draw():
+        return demonstration(rng.choice(by_task[rng.choice(list(by_task))]), rng)
+
+    tokenizer = make_tokenizer(
+        base, [part for prompt, response in (draw() for _ in range(6000)) for part in (prompt.text(), response)]
+    )
+    model = base["model"](bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    print(f"{args.base}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05)
+    began, step, tokens, running = time.time(), 0, 0, None
+    while (spent := (time.time() - began) / 60 / args.minutes) < 1:
+        rate = args.lr * min(1, (step + 1) / 100) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * spent)))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        # sorted by length within a few batches, so that little of a batch is padding
+        samples = sorted(
+            (
+                encode(tokenizer, prompt.text(), response)
+                for prompt, response in (draw() for _ in range(4 * args.batch))
+            ),
+            key=lambda s: len(s[0]),
+        )
+        batches = [samples[i : i + args.batch] for i in range(0, len(samples), args.batch)]
+        rng.shuffle(batches)
+        for batch in batches:
+            ids, labels = batch_of(batch, tokenizer.pad_token_id)
+            loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            step, tokens = step + 1, tokens + ids.numel()
+            running = loss.item() if running is None else 0.98 * running + 0.02 * loss.item()
+            if step % 100 == 0:
+                print(
+                    f"step {step}, loss {running:.4f}, {tokens / (time.time() - began):.0f} tokens/s, {100 * spent:.0f} %",
+                    flush=True,
+                )
+    folder = args.out / args.base
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    print(f"wrote {folder}: {sum(f.stat().st_size for f in folder.iterdir()) / 2**20:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+from marti_ext.cli import main
+
+main()

@@ -1,0 +1,125 @@
+"""CoMAS: agents propose, criticise and score; the score is a zero-sum reward (paper, Sections 3.1 and 3.2)."""
+
+import asyncio
+import random
+import re
+from collections.abc import Callable
+from statistics import mean
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from marti_ext.prompts import discussion_round, evaluation_prompt, scoring_prompt, solution_prompt
+from marti_ext.questions import Question
+from marti_ext.trajectory import Trajectory, Turn
+
+SCORE_TAG = re.compile(r"<score>([^<]*)</score>")
+
+
+def extract_score(response: str) -> int | None:
+    """Extract() of Eq. 6: the score in the last score tag, None unless it is 1, 2 or 3."""
+    tags = SCORE_TAG.findall(response)
+    content = tags[-1].strip() if tags else ""
+    return int(content) if content in ("1", "2", "3") else None
+
+
+class CoMASOptions(BaseModel):
+    """What an experiment may set under `method`. Defaults are the paper's (Section 4.1.1, Table 2)."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: Literal["comas"] = "comas"
+    rounds: int = Field(8, ge=1, description="m, solutions per discussion")
+    evaluations: int = Field(1, ge=1, description="n, evaluations per solution")
+    horizon: int = Field(2, ge=0, description="kappa, rounds of discussion that are shown")
+    acting: Literal["uniform", "balanced"] = Field("uniform", description="who acts: i.i.d., or dealt evenly")
+    schedule: Literal["sequential", "parallel"] = Field(
+        "sequential", description="one solution a round, or one of every agent in each of m/l rounds"
+    )
+    unreadable: Literal["penalty", "drop"] = Field(
+        "penalty", description="an unreadable score rewards solution and evaluation with 0, or leaves them out"
+    )
+
+
+class CoMAS:
+    Options = CoMASOptions
+    sees_answers = False
+
+    def __init__(self, options: CoMASOptions, num_agents: int) -> None:
+        self.options = options
+        if options.schedule == "parallel" and options.rounds % num_agents:
+            raise ValueError(
+                f"method.rounds ({options.rounds}) must be a multiple of the number of agents ({num_agents}) "
+                "with method.schedule: parallel"
+            )
+
+    def turns_per_discussion(self) -> int:
+        return self.options.rounds * (1 + 2 * self.options.evaluations)
+
+    async def run(self, question: Question, agents: list, rng: random.Random) -> None:
+        choose = self._chooser(agents, rng)
+        run = self._run_parallel if self.options.schedule == "parallel" else self._run_sequential
+        # Scoring does not enter the discussion, so nothing waits for it but the end.
+        async with asyncio.TaskGroup() as scorings:
+            await run(question, agents, choose, rng, scorings)
+
+    async def _run_sequential(self, question, agents, choose, rng, scorings) -> None:
+        """m rounds of one solution each; the discussion is the last kappa rounds."""
+        discussion: list[str] = []
+        for number in range(1, self.options.rounds + 1):
+            history = tuple(discussion[-self.options.horizon :]) if self.options.horizon else ()
+            discussion.append(await self._round(question, history, number, choose(), choose, scorings))
+
+    async def _run_parallel(self, question, agents, choose, rng, scorings) -> None:
+        """m/l rounds in which every agent solves; the discussion is kappa random rounds of those before."""
+        previous: list[str] = []
+        for number in range(1, self.options.rounds // len(agents) + 1):
+            histories = [tuple(rng.sample(previous, min(self.options.horizon, len(previous)))) for _ in agents]
+            previous = await asyncio.gather(
+                *(
+                    self._round(question, history, number, agent, choose, scorings)
+                    for agent, history in zip(agents, histories, strict=True)
+                )
+            )
+
+    async def _round(self, question, history, number, solver, choose, scorings) -> str:
+        """A solution (Eq. 3), its evaluations (Eq. 4), their scorings (Eq. 5, not awaited); returns what enters h_q."""
+        solution: Turn = await solver.act(
+            "solution", solution_prompt(question.task, question.prompt, history), round=number
+        )
+        ask = evaluation_prompt(question.prompt, solution.response, history)
+        evaluations: list[Turn] = await asyncio.gather(
+            *(
+                choose().act("evaluation", ask, parents=[solution], round=number)
+                for _ in range(self.options.evaluations)
+            )
+        )
+        for evaluation in evaluations:
+            ask = scoring_prompt(question.prompt, solution.response, evaluation.response)
+            scorings.create_task(choose().act("scoring", ask, parents=[solution, evaluation], round=number))
+        return discussion_round(solution.response, [evaluation.response for evaluation in evaluations])
+
+    def _chooser(self, agents: list, rng: random.Random) -> Callable:
+        """u_k ~ Uniform(U) per turn; `balanced` deals from a shuffled deck, so that no agent acts twice more than another."""
+        if self.options.acting == "uniform":
+            return lambda: rng.choice(agents)
+        deck: list = []
+
+        def deal():
+            if not deck:
+                deck.extend(rng.sample(agents, len(agents)))
+            return deck.pop()
+
+        return deal
+
+    def reward(self, trajectory: Trajectory) -> None:
+        """Eq. 6 to 8. With n > 1 a solution gets the mean over its readable scores, each evaluation 1 - its own."""
+        for scoring in trajectory.of("scoring"):
+            scoring.score = extract_score(scoring.response)
+            scoring.reward = -1.0 if scoring.score is None else 0.0
+        unreadable = 0.0 if self.options.unreadable == "penalty" else None
+        for solution in trajectory.of("solution"):
+            scores = [turn.score for turn in trajectory.children(solution, "scoring") if turn.score is not None]
+            solution.reward = mean((score - 1) / 2 for score in scores) if scores else unreadable
+        for evaluation in trajectory.of("evaluation"):
+            scores = [turn.score for turn in trajectory.children(evaluation, "scoring") if turn.score is not None]
+            evaluation.reward = (3 - scores[0]) / 2 if scores else unreadable

@@ -1,0 +1,151 @@
+"""Launches policies and trains them: each its own actor group, reference group, engine, optimizer, folder and seed."""
+
+from marti_ext import compat
+
+compat.apply()
+
+import asyncio  # noqa: E402
+import logging  # noqa: E402
+import os  # noqa: E402
+import shutil  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import ray  # noqa: E402
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: E402
+from openrlhf.trainer.ray.launcher import RayActorGroup  # noqa: E402
+from openrlhf.utils import get_strategy, get_tokenizer  # noqa: E402
+from ray.util.placement_group import placement_group  # noqa: E402
+
+from marti_ext.actor import PolicyActor, ReferenceActor  # noqa: E402
+from marti_ext.config import Config, openrlhf_args, optimizer_steps  # noqa: E402
+from marti_ext.engines.transformers import TransformersEngine  # noqa: E402
+from marti_ext.experience import ExperienceMaker, to_experience  # noqa: E402
+from marti_ext.rollout import Speaker, stable_seed  # noqa: E402
+from marti_ext.trajectory import Turn  # noqa: E402
+
+logging.getLogger("openrlhf").setLevel(logging.WARNING)
+for name in ("openrlhf.trainer.ppo_trainer", "openrlhf.trainer.ppo_utils.experience_maker"):
+    logging.getLogger(name).setLevel(logging.WARNING)  # they print a sample and a line a phase, for one policy
+
+
+def start_ray(config: Config, kind: str) -> None:
+    """Connects to the cluster in RAY_ADDRESS, or starts Ray here. Without GPUs, Ray counts logical ones.
+
+    Raises RuntimeError when the cluster has fewer GPUs than the experiment needs.
+    """
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
+    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not compat.has_gpu():
+        environment["DS_ACCELERATOR"] = "cpu"
+        logical = 3 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
+        options |= {"num_gpus": logical, "num_cpus": 2 * logical, "include_dashboard": False}
+    if os.environ.get("RAY_ADDRESS"):
+        options = {
+            key: value for key, value in options.items() if key not in ("num_gpus", "num_cpus", "include_dashboard")
+        }
+    ray.init(runtime_env={"env_vars": environment}, **options)
+    have, need = ray.cluster_resources().get("GPU", 0), needed_gpus(config)
+    if have < need:
+        raise RuntimeError(
+            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: lower agents or gpus.per_policy"
+        )
+
+
+def needed_gpus(config: Config) -> int:
+    from marti_ext.config import gpus_needed
+
+    return gpus_needed(config)
+
+
+class Policy:
+    """Driver side of one policy."""
+
+    def __init__(self, name: str, args: Any, kind: str, requests: int) -> None:
+        self.name, self.args = name, args
+        self.strategy = get_strategy(args)
+        self.tokenizer = get_tokenizer(args.actor.model_name_or_path, None, "left", self.strategy)
+        group = None
+        if args.train.colocate_all:
+            bundles = [{"GPU": 1, "CPU": 1}] * args.actor.num_gpus_per_node
+            group = placement_group(bundles, strategy="PACK")
+            ray.get(group.ready())
+        share = 0.2 if group else 1
+        workers = args.actor.num_gpus_per_node
+        self.actors = RayActorGroup(1, workers, PolicyActor, pg=group, num_gpus_per_actor=share)
+        self.reference = None
+        if args.algo.kl.init_coef > 0:
+            self.reference = RayActorGroup(1, workers, ReferenceActor, pg=group, num_gpus_per_actor=share)
+        self.engines: list | None = None
+        if kind == "vllm":
+            from marti_ext.engines.vllm import VllmEngines, create_engines
+
+            self.engines = create_engines(args, group)
+            self.engine: Any = VllmEngines(self.engines, args.vllm.enable_sleep)
+        else:
+            self.engine = TransformersEngine(self.actors._actor_handlers[0])
+        self.slots = asyncio.Semaphore(requests * max(1, len(self.engines or [])))
+
+    def load(self, max_steps: int) -> list:
+        """Starts loading the models; returns what to wait for."""
+        model = self.args.actor.model_name_or_path
+        waits = self.actors.async_init_model_from_pretrained(self.strategy, model, max_steps, self.engines)
+        if self.reference:
+            waits += self.reference.async_init_model_from_pretrained(self.strategy, model)
+        return waits
+
+    def ready(self) -> None:
+        """Call once loaded: makes OpenRLHF's trainer, with our experience maker in it."""
+        groups = (self.actors, None, None, self.reference)
+        self.trainer = BasePPOTrainer(self.strategy, *groups, self.engines, self.tokenizer)
+        ours = ExperienceMaker(*groups, self.trainer.kl_ctl, self.strategy, self.tokenizer)
+        self.trainer.experience_maker = ours
+
+    def speaker(self, agent: str) -> Speaker:
+        return Speaker(agent, self.name, self.engine, self.tokenizer, self.slots)
+
+    def train(self, turns: list[Turn], step: int) -> dict[str, Any]:
+        """One step of REINFORCE++ on these turns: log-probs, advantages, optimizer steps, weight sync.
+
+        `turns` fill whole batches. Returns OpenRLHF's status, one number per key.
+        """
+        ray.get(self.actors.async_run_method("seed", stable_seed(self.args.train.seed, step)))
+        status, _ = self.trainer.train_step([to_experience(turn) for turn in turns], step)
+        del status["generated_samples"]
+        return status
+
+    def sync(self) -> None:
+        """Sends the weights to the engines; the embedded engine has them."""
+        if self.engines:
+            self.trainer.broadcast_to_vllm()
+
+    def save_checkpoint(self, step: int) -> list:
+        return self.actors.async_run_method("save_checkpoint", tag=f"step_{step}")
+
+    def load_checkpoint(self, step: int) -> list:
+        return self.actors.async_run_method("load_checkpoint", f"step_{step}")
+
+    def forget_checkpoints_after(self, step: int) -> None:
+        """Removes what an interrupted step left behind."""
+        for folder in Path(self.args.ckpt.path, "_actor").glob("step_*"):
+            if int(folder.name.removeprefix("step_")) > step:
+                shutil.rmtree(folder)
+
+    def peak_memory(self) -> float:
+        """GiB, of the largest of its actors."""
+        return max(ray.get(self.actors.async_run_method("peak_memory")))
+
+
+def launch(config: Config, kind: str, steps: int) -> dict[str, Policy]:
+    """All policies of an experiment, loaded; every actor and engine comes up at the same time."""
+    policies = {}
+    for index, name in enumerate(config.policies()):
+        args = openrlhf_args(config, name, index, kind)
+        args.marti.index = index
+        policies[name] = Policy(name, args, kind, config.rollout.requests_per_engine)
+    ray.get([wait for policy in policies.values() for wait in policy.load(optimizer_steps(config, steps))])
+    for policy in policies.values():
+        policy.ready()
+    return policies

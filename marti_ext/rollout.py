@@ -1,0 +1,161 @@
+"""Runs many trajectories at once over the engines. A question waits for nothing but its own previous turn."""
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from marti_ext.engines import Sampling
+from marti_ext.prompts import Prompt, PromptTooLong
+from marti_ext.questions import Question
+from marti_ext.trajectory import Trajectory, Turn
+
+log = logging.getLogger("marti_ext")
+
+
+def stable_seed(*parts: object) -> int:
+    """A seed that is the same in every process and run."""
+    return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest(), "big")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Tokens of one turn, and how it is drawn."""
+
+    max_prompt_tokens: int
+    max_response_tokens: int
+    temperature: float
+    retries: int = 2
+
+
+@dataclass
+class Speaker:
+    """What an agent needs to speak: its policy's engine and tokenizer. `slots` bounds the requests in flight."""
+
+    agent: str
+    policy: str
+    engine: Any
+    tokenizer: Any
+    slots: asyncio.Semaphore
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of the text as a user message, up to where the response begins."""
+        messages = [{"role": "user", "content": text}]
+        chat = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return self.tokenizer.encode(chat, add_special_tokens=False)
+
+    def decode(self, token_ids: list[int]) -> str:
+        return self.tokenizer.decode(token_ids, skip_special_tokens=True)
+
+
+@dataclass
+class Progress:
+    """Counters of a rollout under way."""
+
+    questions: int = 0
+    questions_done: int = 0
+    turns_done: int = 0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    retried_turns: int = 0
+    failed: list[str] = field(default_factory=list)  # ids of the questions left out
+
+
+class Seat:
+    """An agent in one discussion: what it says is entered in that discussion's trajectory."""
+
+    def __init__(self, speaker: Speaker, trajectory: Trajectory, limits: Limits, seed: int, progress: Progress) -> None:
+        self.speaker, self.trajectory, self.limits, self.seed, self.progress = (
+            speaker,
+            trajectory,
+            limits,
+            seed,
+            progress,
+        )
+
+    async def act(self, role: str, prompt: Prompt, parents: list[Turn] = (), round: int = 1) -> Turn:
+        """One turn. Raises PromptTooLong, or what the engine raised once the retries are used up."""
+        speaker, turns = self.speaker, self.trajectory.turns
+        turn = Turn(len(turns), speaker.agent, speaker.policy, role, round, [parent.id for parent in parents])
+        turns.append(turn)  # before anything is awaited: ids, and so seeds, do not depend on who answers first
+        turn.prompt_ids, fitted = prompt.fit(speaker.encode, self.limits.max_prompt_tokens)
+        turn.prompt = fitted.text()
+        turn.shortened, turn.cut = fitted.discussion != prompt.discussion, fitted.subject != prompt.subject
+        completion = await self._generate(turn)
+        turn.response_ids, turn.log_probs = completion.token_ids, completion.log_probs
+        turn.response = speaker.decode(completion.token_ids)
+        turn.finish_reason, turn.num_tokens = completion.finish_reason, len(completion.token_ids)
+        self.progress.turns_done += 1
+        self.progress.tokens += turn.num_tokens
+        self.progress.prompt_tokens += len(turn.prompt_ids)
+        return turn
+
+    async def _generate(self, turn: Turn):
+        for attempt in range(self.limits.retries + 1):
+            seed = stable_seed(self.seed, turn.id, attempt)
+            sampling = Sampling(self.limits.max_response_tokens, self.limits.temperature, seed)
+            try:
+                async with self.speaker.slots:
+                    completion = await self.speaker.engine.generate(turn.prompt_ids, sampling)
+                if completion.token_ids:
+                    return completion
+                error: Exception = RuntimeError("the engine returned an empty response")
+            except Exception as caught:  # whatever an engine raises is retried; the last one is not swallowed
+                error = caught
+            self.progress.retried_turns += attempt < self.limits.retries
+        raise error
+
+
+class Rollout:
+    """Runs one method with one set of agents."""
+
+    def __init__(self, method: Any, speakers: list[Speaker], limits: Limits, seed: int) -> None:
+        self.method, self.speakers, self.limits, self.seed = method, speakers, limits, seed
+
+    async def run(
+        self, questions: list[Question], step: int, copies: int, progress: Progress
+    ) -> AsyncIterator[Trajectory]:
+        """Rewarded trajectories of `copies` independent discussions per question, each as soon as it is finished.
+
+        A question whose turn fails for good is left out, counted in `progress` and named in the log.
+        """
+        progress.questions += len(questions) * copies
+        tasks = [
+            asyncio.create_task(self._discuss(question, step, copy, progress))
+            for question in questions
+            for copy in range(copies)
+        ]
+        try:
+            for task in asyncio.as_completed(tasks):
+                trajectory = await task
+                progress.questions_done += 1
+                if trajectory is not None:
+                    yield trajectory
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _discuss(self, question: Question, step: int, copy: int, progress: Progress) -> Trajectory | None:
+        seed = stable_seed(self.seed, step, question.id, copy)
+        trajectory = Trajectory(question.without_answer(), self.method.options.name)
+        seats = [Seat(speaker, trajectory, self.limits, seed, progress) for speaker in self.speakers]
+        try:
+            await self.method.run(trajectory.question, seats, random.Random(seed))
+        except Exception as error:
+            cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            remedy = "" if isinstance(cause, PromptTooLong) else f" after {self.limits.retries} retries"
+            log.warning(
+                "question %s is left out of step %s%s: %s: %s", question.id, step, remedy, type(cause).__name__, cause
+            )
+            progress.failed.append(question.id)
+            return None
+        if self.method.sees_answers:
+            trajectory.question = question
+            await asyncio.to_thread(self.method.reward, trajectory)  # verifying may run code
+        else:
+            self.method.reward(trajectory)
+            trajectory.question = question
+        return trajectory

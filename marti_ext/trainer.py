@@ -1,0 +1,319 @@
+"""The loop: questions, rollout, rewards, one REINFORCE++ step of every policy, metrics, checkpoint."""
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import ray
+
+from marti_ext import compat
+from marti_ext.config import Config, locate, total_steps
+from marti_ext.evaluation import evaluate, summarize
+from marti_ext.experience import trainable, whole_batches
+from marti_ext.loggers import Loggers
+from marti_ext.policies import Policy, launch, start_ray
+from marti_ext.progress import Display, clock
+from marti_ext.questions import QuestionSource, load_questions
+from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
+from marti_ext.rundir import RunDir, write_atomically
+from marti_ext.trajectory import Turn
+
+
+class NoGradient(RuntimeError):
+    """A policy had too few turns for an optimizer step, several steps in a row."""
+
+
+def train(config: Config, run: RunDir, display: Display) -> None:
+    """A whole run in `run`, from its last complete step if there is one. Ray is started and shut down here."""
+    kind = config.engine_kind(compat.has_gpu())
+    questions = load_questions(locate(config.data.train))
+    state = run.open()
+    try:
+        asyncio.run(_train(config, run, display, kind, questions, state))
+    finally:
+        ray.shutdown()
+
+
+async def _train(config, run, display, kind, questions, state) -> None:
+    steps = total_steps(config, len(questions))
+    if state and state["step"] >= steps:
+        display.say(f"{run.path} is complete: {state['step']} steps")
+        return
+    names = ", ".join(config.policies())
+    start = asyncio.to_thread(lambda: (start_ray(config, kind), launch(config, kind, steps))[1])
+    policies = await display.during(start, lambda seconds: f"loading policies {names} ({kind} engine), {seconds:.0f} s")
+    display.say(f"policies ready: {names} ({kind} engine)")
+    trainer = Trainer(config, run, display, policies, QuestionSource(questions, config.seed), steps)
+    if state:
+        await trainer.resume(state)
+    await trainer.evaluate("untrained")
+    while trainer.step < steps:
+        await trainer.run_step()
+    await trainer.evaluate("trained")
+    await trainer.save_policies()
+    trainer.loggers.close()
+
+
+class Trainer:
+    """Policies in training. `step` is the last complete step."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunDir,
+        display: Display,
+        policies: dict[str, Policy],
+        source: QuestionSource,
+        steps: int,
+    ) -> None:
+        self.config, self.run, self.display, self.policies, self.source = config, run, display, policies, source
+        self.steps, self.step = steps, 0
+        self.idle = Counter(dict.fromkeys(policies, 0))  # steps in a row without a gradient
+        rollout = config.rollout
+        self.limits = Limits(
+            rollout.max_prompt_tokens, rollout.max_response_tokens, rollout.temperature, rollout.retries
+        )
+        speakers = [policies[policy].speaker(agent) for agent, policy, _ in config.named_agents()]
+        self.rollout = Rollout(config.make_method(), speakers, self.limits, config.seed)
+        self.loggers = Loggers(config, run.path)
+        self.began, self.steps_timed = time.time(), 0
+
+    async def resume(self, state: dict[str, Any]) -> None:
+        """Takes up the state of the last complete step: every policy at that step, every engine with its weights."""
+        self.step = state["step"]
+        self.source.restore(state["source"])
+        self.idle.update(state["idle"])
+        waits = [wait for policy in self.policies.values() for wait in policy.load_checkpoint(self.step)]
+        await asyncio.gather(*waits)
+        for policy in self.policies.values():
+            policy.forget_checkpoints_after(self.step)
+        await asyncio.gather(*(asyncio.to_thread(policy.sync) for policy in self.policies.values()))
+        self.display.say(f"continuing after step {self.step}")
+
+    # ── One step ──
+
+    async def run_step(self) -> None:
+        step, times = self.step + 1, {}
+        began = time.time()
+        turns, progress = await self._roll_out(step)
+        times["rollout"] = time.time() - began
+        batches = {name: self._batch(name, turns, step) for name in self.policies}
+        statuses = await self._train(batches, step)
+        times["train_wall"] = time.time() - began - times["rollout"]
+        line = step_metrics(step, turns, batches, statuses, progress, times, self.config)
+        for name, policy in self.policies.items():
+            line["policies"][name]["peak_memory_gib"] = await asyncio.to_thread(policy.peak_memory)
+        line["time"]["step"] = time.time() - began
+        self.run.log(line)
+        self.loggers.log(line)
+        self.step = step
+        if step % self.config.checkpoint.every == 0 or step == self.steps:
+            await self._checkpoint()
+        self._report(line)
+        self._check_idle()
+
+    async def _roll_out(self, step: int) -> tuple[list[Turn], Progress]:
+        """All discussions of the step, written to disk as they finish; returns their turns."""
+        progress = Progress()
+        questions = self.source.next_batch(self.config.rollout.questions_per_step)
+        expected = len(questions) * self.config.rollout.discussions_per_question
+        began = time.time()
+
+        def describe(seconds: float) -> str:
+            rate = progress.tokens / max(time.time() - began, 1e-9)
+            return (
+                f"step {step}/{self.steps}  rollout  {progress.questions_done}/{expected} discussions, "
+                f"{progress.turns_done} turns, {rate:,.0f} tokens/s{self._time_left()}"
+            )
+
+        finished = await self.display.during(self._collect(questions, step, progress), describe)
+        order = {question.id: index for index, question in enumerate(questions)}
+        finished.sort(key=lambda item: (order[item[0]], item[1]))  # not in the order of finishing, which is chance
+        return [turn for _, _, turns in finished for turn in turns], progress
+
+    async def _collect(self, questions, step, progress) -> list[tuple[str, str, list[Turn]]]:
+        finished = []
+        await self._engines("wake_up")
+        with self.run.trajectories(f"trajectories/step_{step:05}") as write:
+            copies = self.config.rollout.discussions_per_question
+            async for trajectory in self.rollout.run(questions, step, copies, progress):
+                write(trajectory)
+                texts = "".join(turn.response for turn in trajectory.turns)
+                finished.append((trajectory.question.id, texts, trajectory.turns))
+        await self._engines("sleep")
+        return finished
+
+    async def _engines(self, call: str) -> None:
+        engines = [policy.engine for policy in self.policies.values() if policy.engines]
+        await asyncio.gather(*(getattr(engine, call)() for engine in engines))
+
+    def _batch(self, policy: str, turns: list[Turn], step: int) -> list[Turn]:
+        own = [turn for turn in turns if turn.policy == policy]
+        usable = trainable(own, self.config.train.train_on_truncated)
+        rng = random.Random(stable_seed(self.config.seed, "batch", policy, step))
+        return whole_batches(usable, self.config.train.batch_size, rng)
+
+    async def _train(self, batches: dict[str, list[Turn]], step: int) -> dict[str, dict]:
+        """All policies at the same time; those without a whole batch rest."""
+        busy = {name: batch for name, batch in batches.items() if batch}
+        work = asyncio.gather(
+            *(asyncio.to_thread(self.policies[name].train, batch, step) for name, batch in busy.items())
+        )
+        samples = sum(map(len, busy.values()))
+        statuses = await self.display.during(
+            work,
+            lambda seconds: (
+                f"step {step}/{self.steps}  training on {samples} turns, {seconds:.0f} s{self._time_left()}"
+            ),
+        )
+        for name in batches:
+            self.idle[name] = 0 if name in busy else self.idle[name] + 1
+        return dict(zip(busy, statuses, strict=True))
+
+    async def _checkpoint(self) -> None:
+        await asyncio.gather(*(wait for policy in self.policies.values() for wait in policy.save_checkpoint(self.step)))
+        self.run.complete_step({"step": self.step, "source": self.source.state(), "idle": dict(self.idle)})
+
+    def _check_idle(self) -> None:
+        limit = self.config.train.max_idle_steps
+        for name, count in self.idle.items():
+            if count:
+                self.display.say(
+                    f"policy {name} had too few turns for an optimizer step ({count} in a row, stop at {limit})"
+                )
+            if count >= limit:
+                raise NoGradient(
+                    f"policy {name} had no gradient in {count} steps in a row: fewer than train.batch_size "
+                    f"({self.config.train.batch_size}) trainable turns a step. Lower it, or raise rollout.questions_per_step "
+                    "or rollout.max_response_tokens (truncated turns are not trained on)"
+                )
+
+    # ── What is seen ──
+
+    def _time_left(self) -> str:
+        if not self.steps_timed:
+            return ""
+        each = (time.time() - self.began) / self.steps_timed
+        return f", about {clock(each * (self.steps - self.step))} left"
+
+    def _report(self, line: dict[str, Any]) -> None:
+        self.steps_timed += 1
+        if self.steps_timed == 1:
+            self.began = time.time() - line["time"]["step"]
+        rewards = []
+        for name, policy in line["policies"].items():
+            roles = policy["roles"]
+            parts = [f"{role} {roles[role]['reward']:+.2f}" for role in roles if roles[role]["reward"] is not None]
+            rewards.append(f"{name}: {', '.join(parts)}")
+        self.display.say(
+            f"step {self.step}/{self.steps}  {line['time']['step']:.1f} s "
+            f"(rollout {line['time']['rollout']:.1f}, {line['tokens_per_second']:,.0f} tokens/s)  "
+            f"{' | '.join(rewards)}{self._time_left()}"
+        )
+
+    # ── Before and after ──
+
+    async def evaluate(self, stage: str) -> None:
+        """Measures every policy on the held-out questions, once; a resumed run finds the result."""
+        result = self.run.path / "evaluation" / f"{stage}.json"
+        if self.config.data.evaluation is None or result.exists() or (stage == "untrained" and self.step > 0):
+            return
+        settings = self.config.evaluation
+        questions = load_questions(locate(self.config.data.evaluation))[: settings.limit]
+        limits = Limits(
+            self.limits.max_prompt_tokens, settings.max_response_tokens, settings.temperature, self.limits.retries
+        )
+        progress = Progress()
+        await self._engines("wake_up")
+        results = await self.display.during(
+            evaluate(
+                [policy.speaker(name) for name, policy in self.policies.items()],
+                questions,
+                limits,
+                self.config.seed,
+                progress,
+            ),
+            lambda _: f"evaluating ({stage})  {progress.questions_done}/{len(questions) * len(self.policies)} answers",
+        )
+        await self._engines("sleep")
+        with self.run.trajectories(f"evaluation/{stage}") as write:
+            for trajectories in results.values():
+                for trajectory in trajectories:
+                    write(trajectory)
+        rows = summarize(stage, results)
+        write_atomically(result, json.dumps(rows, indent=1))
+        overall = ", ".join(f"{row['policy']} {row['accuracy']:.1%}" for row in rows if row["task"] == "all")
+        failed = f"; {len(progress.failed)} answers failed and are left out" if progress.failed else ""
+        self.display.say(f"{stage} accuracy on {len(questions)} held-out questions: {overall}{failed}")
+
+    async def save_policies(self) -> None:
+        waits = [wait for policy in self.policies.values() for wait in policy.actors.async_save_model()]
+        await self.display.during(asyncio.gather(*waits), lambda seconds: f"saving policies, {seconds:.0f} s")
+        self.display.say(f"trained policies are in {Path(self.run.path, 'policies')}")
+
+
+def step_metrics(
+    step: int,
+    turns: list[Turn],
+    batches: dict[str, list[Turn]],
+    statuses: dict[str, dict],
+    progress: Progress,
+    times: dict[str, float],
+    config: Config,
+) -> dict[str, Any]:
+    """One line of metrics.jsonl. What was not measured is None."""
+    policies = {}
+    for name, batch in batches.items():
+        own, status = [turn for turn in turns if turn.policy == name], statuses.get(name, {})
+        usable = trainable(own, config.train.train_on_truncated)
+        policies[name] = {
+            "roles": {
+                role: role_metrics([turn for turn in own if turn.role == role])
+                for role in sorted({t.role for t in own})
+            },
+            "samples": len(batch),
+            "not_trainable": len(own) - len(usable),
+            "dropped": len(usable) - len(batch),
+            "optimizer_steps": len(batch) // config.train.batch_size * config.train.passes,
+            "loss": status.get("policy_loss"),
+            "grad_norm": status.get("actor_grad_norm"),
+            "clip_ratio": status.get("ppo_clip_ratio"),
+            "update_kl": status.get("ppo_kl"),
+            "kl": status.get("kl"),
+            "engine_kl": status.get("engine_kl"),
+            "learning_rate": status.get("actor_lr"),
+        }
+    phase = {"experience": "make_experience", "training": "ppo_train", "sync": "broadcast"}
+    longest = {
+        ours: max((status[f"timing/{theirs}"] for status in statuses.values()), default=0.0)
+        for ours, theirs in phase.items()
+    }
+    return {
+        "step": step,
+        "policies": policies,
+        "discussions": progress.questions_done - len(progress.failed),
+        "failed": len(progress.failed),
+        "retried_turns": progress.retried_turns,
+        "shortened_prompts": sum(turn.shortened for turn in turns),
+        "cut_prompts": sum(turn.cut for turn in turns),
+        "generated_tokens": progress.tokens,
+        "prompt_tokens": progress.prompt_tokens,
+        "tokens_per_second": progress.tokens / times["rollout"],
+        "time": {**times, **longest},
+    }
+
+
+def role_metrics(turns: list[Turn]) -> dict[str, float | None]:
+    rewards = [turn.reward for turn in turns if turn.reward is not None]
+    return {
+        "count": len(turns),
+        "reward": mean(rewards) if rewards else None,
+        "length": mean(turn.num_tokens for turn in turns),
+        "truncated": mean(float(turn.truncated) for turn in turns),
+        "unreadable": mean(float(turn.score is None) for turn in turns) if turns[0].role == "scoring" else None,
+    }
