@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+SAMPLES_GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator"
 
 
 @cache
@@ -43,18 +44,20 @@ def flash_attn_installed() -> bool:
 
 
 def _defer_vllm() -> None:
-    """`openrlhf.trainer.ray` imports vLLM wherever it is imported: 28 s and 1 GiB in every process, also where no engine
-    is made. Until it is needed, its module is a stand-in. Can go once OpenRLHF imports vLLM where it makes engines."""
+    """Two modules that OpenRLHF's trainer imports import vLLM: 28 s and 1 GiB in every process, also where no engine is
+    made. Until it is needed, `vllm_engine` is a stand-in; `samples_generator` is one for good, our rollout is in its
+    place. Can go once OpenRLHF imports vLLM where it makes engines."""
     if VLLM_ENGINE in sys.modules:
         return
-    module = ModuleType(VLLM_ENGINE)
+    engine, generator = ModuleType(VLLM_ENGINE), ModuleType(SAMPLES_GENERATOR)
 
     def deferred(name):
         return lambda *args, **kwargs: getattr(real_vllm_engine(), name)(*args, **kwargs)
 
-    module.create_vllm_engines = deferred("create_vllm_engines")
-    module.batch_vllm_engine_call = deferred("batch_vllm_engine_call")
-    sys.modules[VLLM_ENGINE] = module
+    engine.create_vllm_engines = deferred("create_vllm_engines")
+    engine.batch_vllm_engine_call = deferred("batch_vllm_engine_call")
+    generator.SamplesGenerator = None
+    sys.modules[VLLM_ENGINE], sys.modules[SAMPLES_GENERATOR] = engine, generator
 
 
 def real_vllm_engine() -> ModuleType:

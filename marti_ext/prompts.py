@@ -68,15 +68,16 @@ class Prompt:
     def _shorter(self, share: float) -> "Prompt":
         if self.discussion:
             return replace(self, discussion=self.discussion[1:])
-        longest = max(self.subject, key=lambda heading: len(self.subject[heading]), default=None)
-        if longest is None or len(self.subject[longest]) <= 2 * len(CUT_MARK):
+        texts = {heading: text.replace(CUT_MARK, "") for heading, text in self.subject.items()}
+        longest = max(texts, key=lambda heading: len(texts[heading]), default=None)
+        if longest is None or not texts[longest]:
             raise PromptTooLong(
-                f"the problem needs more tokens than rollout.max_prompt_tokens allows (it begins: {self.problem[:60]!r}); "
-                "raise the limit or leave the question out"
+                "the problem needs more tokens than rollout.max_prompt_tokens allows "
+                f"(it begins: {self.problem[:60]!r}); raise the limit or leave the question out"
             )
-        text = self.subject[longest].replace(CUT_MARK, "")
-        keep = int(len(text) * min(share, 0.9) / 2)
-        return replace(self, subject=self.subject | {longest: text[:keep] + CUT_MARK + text[len(text) - keep :]})
+        keep = int(len(texts[longest]) * min(share, 0.9) / 2)
+        cut = texts[longest][:keep] + CUT_MARK + texts[longest][len(texts[longest]) - keep :]
+        return replace(self, subject=self.subject | {longest: cut})
 
 
 def solution_prompt(task: str, problem: str, discussion: tuple[str, ...] = ()) -> Prompt:

@@ -1,6 +1,6 @@
-"""Trains the two tiny base policies of the toy world on the role demonstrations, from nothing.
+"""Trains the two tiny base policies of the toy world from nothing: first to calculate, then the role demonstrations.
 
-    python data/toy/train_bases.py qwen2 --minutes 35 [--threads 1] [--out data/toy/models]
+    python data/toy/train_bases.py qwen2 [--minutes 30] [--threads 1] [--out data/toy/models]
 
 Writes data/toy/models/<name>/ in HF format (bfloat16). It never sees a question of the validation or test split. The two
 architectures have tokenizers, vocabularies and chat templates of their own. Their tokenizers merge across spaces, so a
@@ -19,9 +19,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
 import torch  # noqa: E402
 from demonstrations import demonstration  # noqa: E402
-from generate import SEED, splits  # noqa: E402
+from generate import SEED, Core, record, splits  # noqa: E402
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+
+from marti_ext.prompts import Prompt  # noqa: E402
 
 BASES = {
     "qwen2": {
@@ -35,8 +37,8 @@ BASES = {
         ),
         "model": lambda **ids: Qwen2ForCausalLM(
             Qwen2Config(
-                vocab_size=1024, hidden_size=192, intermediate_size=512, num_hidden_layers=4, num_attention_heads=6,
-                num_key_value_heads=2, max_position_embeddings=8192, tie_word_embeddings=True, **ids,
+                vocab_size=1024, hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=5,
+                num_key_value_heads=1, max_position_embeddings=8192, tie_word_embeddings=True, **ids,
             )
         ),
     },
@@ -51,7 +53,7 @@ BASES = {
         ),
         "model": lambda **ids: LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=832, hidden_size=160, intermediate_size=432, num_hidden_layers=5, num_attention_heads=5,
+                vocab_size=832, hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=5,
                 num_key_value_heads=5, max_position_embeddings=8192, tie_word_embeddings=False, **ids,
             )
         ),
@@ -101,29 +103,64 @@ def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tens
     return ids, labels
 
 
+def lesson(cores: list[Core], rng: random.Random) -> str:
+    """Worked problems and bare calculations, all right: what a policy can do before it learns its roles."""
+    parts = []
+    for core in rng.sample(cores, 10):
+        parts.append(f"{record(core, rng)['prompt']}\n{core.work}" if rng.random() < 0.5 else core.work)
+    return "\n".join(parts)
+
+
+class Curriculum:
+    """Draws batches: lessons only for the first part of the time, then mostly role demonstrations."""
+
+    LESSONS_UNTIL = 0.45  # share of the time
+    LESSONS_AFTER = 0.15  # share of the batches
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
+        dealt = splits()
+        cores = dealt["train"] + dealt["rest"]  # never a core of the validation or test split
+        self.tokenizer, self.rng = tokenizer, rng
+        self.by_task = {task: [core for core in cores if core.task == task] for task in ("math", "science", "coding")}
+        self.calculations = self.by_task["math"] + self.by_task["science"]
+
+    def demonstration(self) -> tuple[Prompt, str]:
+        return demonstration(self.rng.choice(self.by_task[self.rng.choice(list(self.by_task))]), self.rng)
+
+    def batches(self, spent: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """A few batches (ids, labels), each of samples of like length, in random order."""
+        batches = []
+        if spent < self.LESSONS_UNTIL or self.rng.random() < 4 * self.LESSONS_AFTER:
+            texts = [lesson(self.calculations, self.rng) for _ in range(16)]
+            batches.append([(self.tokenizer(text)["input_ids"] + [self.tokenizer.eos_token_id], 1) for text in texts])
+        if spent >= self.LESSONS_UNTIL:
+            drawn = (self.demonstration() for _ in range(4 * 32))
+            samples = sorted(
+                (encode(self.tokenizer, prompt.text(), response) for prompt, response in drawn), key=lambda s: len(s[0])
+            )
+            batches += [samples[i : i + 32] for i in range(0, len(samples), 32)]
+        self.rng.shuffle(batches)
+        return [batch_of(batch, self.tokenizer.pad_token_id) for batch in batches]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", choices=BASES)
-    parser.add_argument("--minutes", type=float, default=35)
+    parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--out", type=Path, default=HERE / "models")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(SEED)
-    rng = random.Random(f"{SEED}-{args.base}")
     base = BASES[args.base]
-    dealt = splits()
-    cores = dealt["train"] + dealt["rest"]
-    by_task = {task: [core for core in cores if core.task == task] for task in ("math", "science", "coding")}
-
-    def draw():
-        return demonstration(rng.choice(by_task[rng.choice(list(by_task))]), rng)
-
-    tokenizer = make_tokenizer(
-        base, [part for prompt, response in (draw() for _ in range(6000)) for part in (prompt.text(), response)]
-    )
+    curriculum = Curriculum(None, random.Random(f"{SEED}-{args.base}"))
+    corpus = [
+        part
+        for prompt, response in (curriculum.demonstration() for _ in range(6000))
+        for part in (prompt.text(), response)
+    ]
+    curriculum.tokenizer = tokenizer = make_tokenizer(base, corpus)
     model = base["model"](bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     print(f"{args.base}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05)
@@ -132,19 +169,9 @@ def main() -> None:
         rate = args.lr * min(1, (step + 1) / 100) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * spent)))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        # sorted by length within a few batches, so that little of a batch is padding
-        samples = sorted(
-            (
-                encode(tokenizer, prompt.text(), response)
-                for prompt, response in (draw() for _ in range(4 * args.batch))
-            ),
-            key=lambda s: len(s[0]),
-        )
-        batches = [samples[i : i + args.batch] for i in range(0, len(samples), args.batch)]
-        rng.shuffle(batches)
-        for batch in batches:
-            ids, labels = batch_of(batch, tokenizer.pad_token_id)
-            loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
+        for ids, labels in curriculum.batches(spent):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -152,10 +179,8 @@ def main() -> None:
             step, tokens = step + 1, tokens + ids.numel()
             running = loss.item() if running is None else 0.98 * running + 0.02 * loss.item()
             if step % 100 == 0:
-                print(
-                    f"step {step}, loss {running:.4f}, {tokens / (time.time() - began):.0f} tokens/s, {100 * spent:.0f} %",
-                    flush=True,
-                )
+                speed = tokens / (time.time() - began)
+                print(f"step {step}, loss {running:.4f}, {speed:.0f} tokens/s, {100 * spent:.0f} %", flush=True)
     folder = args.out / args.base
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

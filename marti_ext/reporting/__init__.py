@@ -1,0 +1,36 @@
+"""What a run measured, drawn: curves per agent and role, and the comparison of untrained and trained policies."""
+
+from pathlib import Path
+
+from marti_ext.reporting.curves import draw_curves, load_metrics
+from marti_ext.reporting.tables import comparison, evaluation_rows, to_markdown
+
+
+def report(run: Path) -> str:
+    """Writes figures and tables into the run's folder; returns what to show in the terminal."""
+    lines = [f"\nResults of {run}"]
+    table = comparison(evaluation_rows(run))
+    if len(table):
+        markdown = to_markdown(table)
+        (run / "comparison.md").write_text(markdown)
+        table.to_csv(run / "comparison.csv", index=False)
+        lines += [
+            "",
+            "Accuracy on held-out questions, in percent",
+            "",
+            markdown,
+            f"table            {run / 'comparison.md'} (and .csv)",
+        ]
+    metrics = load_metrics(run)
+    if len(metrics):
+        for figure in draw_curves(metrics, run / "figures"):
+            lines.append(f"figure           {figure}")
+    for name, what in {
+        "metrics.jsonl": "metrics, a line a step",
+        "trajectories": f"discussions (python -m marti_ext view {run})",
+        "policies": "trained policies in Hugging Face format",
+        "tensorboard": "tensorboard --logdir",
+    }.items():
+        if (run / name).exists():
+            lines.append(f"{name:<16} {run / name}: {what}")
+    return "\n".join(lines)
