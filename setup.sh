@@ -62,13 +62,15 @@ else
     .venv/bin/uv pip install --python .venv/bin/python --no-build-isolation flash-attn ||
         say "flash-attn could not be built; it is optional: attention falls back to PyTorch's own (sdpa)"
 fi
-say "3/3 compiling byte code and checking"
-.venv/bin/python -m compileall -q -j 0 .venv/lib/python3.11/site-packages >/dev/null 2>&1 || true # test files of packages may not compile
-.venv/bin/python - <<'EOF' || fail "the installation is incomplete; delete .venv and run ./setup.sh again"
+say "3/3 compiling"
+.venv/bin/python -m compileall -q -j 0 .venv/lib/python3.11/site-packages >/dev/null 2>&1 || true # some packages ship tests that do not compile
+rm -rf .venv/torch_extensions # a build that was killed leaves a lock that others wait for
+.venv/bin/python - <<'EOF' || fail "the installation is incomplete: see above; ./setup.sh takes it up again"
 from importlib.metadata import version
-for name in ("torch", "transformers", "deepspeed", "ray", "openrlhf", "datasets", "pandas", "matplotlib"):
-    print(f"[setup]   {name} {version(name)}")
-import torch
+from marti_ext import compat
+compat.build_extensions()
+import openrlhf.trainer.ray.ppo_actor  # what training imports
+print("[setup]  ", ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed", "ray", "openrlhf")))
 EOF
 echo "$wanted" >"$stamp"
 say "done"

@@ -7,6 +7,7 @@ compat.apply()
 import random  # noqa: E402
 
 import torch  # noqa: E402
+from openrlhf.models.utils import masked_mean  # noqa: E402
 from openrlhf.trainer.ppo_utils.experience import Experience  # noqa: E402
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker  # noqa: E402
 
@@ -63,10 +64,16 @@ def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random) -> lis
 class ExperienceMaker(RemoteExperienceMaker):
     """REINFORCE++ for one policy (Eq. 9 and 10). OpenRLHF computes returns with the KL in the reward (Eq. 9) and whitens
     them over all tokens of the policy's batch (Eq. 10); `per_role` whitens them within each role instead.
+
+    `engine_gap` is the mean |log-prob of the engine - log-prob of the trainer| of a sample's tokens: it shows engines
+    with stale weights.
     """
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Experience]) -> list[Experience]:
+        for experience in experiences:
+            gap = (experience.action_log_probs - experience.rollout_log_probs).abs()
+            experience.info["engine_gap"] = masked_mean(gap, experience.action_mask, dim=-1)
         experiences = super().compute_advantages_and_returns(experiences)
         if self.args.marti.whitening == "per_role":
             whiten_per_role(experiences)

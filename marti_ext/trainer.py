@@ -285,7 +285,7 @@ def step_metrics(
             "clip_ratio": status.get("ppo_clip_ratio"),
             "update_kl": status.get("ppo_kl"),
             "kl": status.get("kl"),
-            "engine_kl": status.get("engine_kl"),
+            "engine_gap": status.get("engine_gap"),
             "learning_rate": status.get("actor_lr"),
         }
     phase = {"experience": "make_experience", "training": "ppo_train", "sync": "broadcast"}

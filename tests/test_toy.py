@@ -75,9 +75,9 @@ def test_a_base_policy_is_imperfect_and_its_scores_mean_something(base, measured
 def measured_base():
     def measure(base: str) -> dict[str, float]:
         import torch
+        from engines import LocalEngine
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        from engines import LocalEngine
         from marti_ext.engines.transformers import Decoder
 
         torch.set_num_threads(2)

@@ -19,28 +19,6 @@ from marti_ext.engines import Completion, Sampling  # noqa: E402
 def create_engines(args: Any, shared_pg: Any = None) -> list:
     """A policy's engines, by OpenRLHF's create_vllm_engines with our actor class in place of its own."""
     vllm_engine = compat.real_vllm_engine()
-
-    class RolloutActor(vllm_engine.RolloutRayActor.__ray_metadata__.modified_class):
-        async def __init__(self, *positional, **kwargs) -> None:
-            kwargs["trust_remote_code"] = args.marti.trust_remote_code  # OpenRLHF says True
-            if not compat.has_gpu():
-                kwargs["worker_extension_cls"] = "marti_ext.compat.CpuWorkerWrap"
-                kwargs["max_num_seqs"] = 128
-                os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-                # by default every engine binds to the same first cores
-                os.environ["VLLM_CPU_OMP_THREADS_BIND"] = str(args.marti.index % os.cpu_count())
-            await super().__init__(*positional, **kwargs)
-
-        async def complete(self, prompt_ids: list[int], sampling: Sampling) -> Completion:
-            from vllm import SamplingParams
-
-            params = SamplingParams(
-                max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=sampling.seed, logprobs=0
-            )
-            output = (await self.generate(prompt_ids, params)).outputs[0]
-            log_probs = [step[token].logprob for step, token in zip(output.logprobs, output.token_ids, strict=True)]
-            return Completion(list(output.token_ids), log_probs, output.finish_reason)
-
     vllm_engine.RolloutRayActor = ray.remote(RolloutActor)
     return vllm_engine.create_vllm_engines(
         num_engines=args.vllm.num_engines,
@@ -56,6 +34,51 @@ def create_engines(args: Any, shared_pg: Any = None) -> list:
         vllm_enable_sleep=args.vllm.enable_sleep,
         logprobs_mode="processed_logprobs",  # of the distribution that was sampled from: temperature included
     )
+
+
+class RolloutActor:
+    """OpenRLHF's RolloutRayActor in a shell. Not a subclass: the actor group's processes hold handles to this class and
+    would have to import vLLM to know it."""
+
+    async def __init__(self, **kwargs) -> None:
+        if not compat.has_gpu():
+            kwargs |= {"worker_extension_cls": "marti_ext.compat.CpuWorkerWrap", "max_num_seqs": 128}
+            os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+            # each engine a core of its own: by default all bind to the same; logical GPUs tell them apart
+            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = str(int(ray.get_gpu_ids()[0]) % os.cpu_count())
+        actor_class = compat.real_vllm_engine().RolloutRayActor.__ray_metadata__.modified_class
+        self.engine = actor_class.__new__(actor_class)
+        await self.engine.__init__(**kwargs)
+
+    async def complete(self, prompt_ids: list[int], sampling: Sampling) -> Completion:
+        from vllm import SamplingParams
+
+        params = SamplingParams(
+            max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=sampling.seed, logprobs=0
+        )
+        output = (await self.engine.generate(prompt_ids, params)).outputs[0]
+        log_probs = [step[token].logprob for step, token in zip(output.logprobs, output.token_ids, strict=True)]
+        return Completion(list(output.token_ids), log_probs, output.finish_reason)
+
+    # What OpenRLHF's actor group and trainer call
+
+    async def init_process_group(self, *args, **kwargs) -> None:
+        await self.engine.init_process_group(*args, **kwargs)
+
+    async def update_weight(self, *args, **kwargs) -> None:
+        await self.engine.update_weight(*args, **kwargs)
+
+    async def update_weight_cuda_ipc(self, *args, **kwargs) -> None:
+        await self.engine.update_weight_cuda_ipc(*args, **kwargs)
+
+    async def reset_prefix_cache(self) -> None:
+        await self.engine.reset_prefix_cache()
+
+    async def sleep(self, *args, **kwargs) -> None:
+        await self.engine.sleep(*args, **kwargs)
+
+    async def wake_up(self, *args, **kwargs) -> None:
+        await self.engine.wake_up(*args, **kwargs)
 
 
 class VllmEngines:

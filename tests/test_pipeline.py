@@ -1,0 +1,173 @@
+"""The whole job in small, as a person starts it: the toy pipeline, a kill and a resume, real questions."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parent.parent
+REAL = ROOT.parent / "shared" / "datasets" / "comas_validation"
+SMALL = {
+    "train.steps": 4, "train.batch_size": 16, "train.micro_batch_size": 8, "train.forward_batch_size": 8, "method.rounds": 2,
+    "rollout.questions_per_step": 6, "evaluation.limit": 30,
+}  # fmt: skip
+
+
+def command(runs: Path, name: str, *more: str, **settings) -> list[str]:
+    values = (
+        SMALL | {"runs_dir": runs, "name": name} | {key.replace("__", "."): value for key, value in settings.items()}
+    )
+    sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "marti_ext", "train", "experiments/configs/toy/comas.yaml", *sets, *more]
+
+
+def run(arguments: list[str]) -> str:
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def marti(*arguments: str) -> str:
+    return run([sys.executable, "-m", "marti_ext", *arguments])
+
+
+def metrics(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_measurements(lines: list[dict]) -> list[dict]:
+    """Metrics less what depends on the clock and the machine."""
+    kept = json.loads(json.dumps(lines))
+    for line in kept:
+        del line["time"], line["tokens_per_second"]
+        for policy in line["policies"].values():
+            del policy["peak_memory_gib"]
+    return kept
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def straight(runs) -> tuple[Path, str]:
+    return runs / "straight", run(command(runs, "straight"))
+
+
+def test_the_job_leaves_everything_in_the_run_directory(straight):
+    path, said = straight
+    assert "trained accuracy on 30 held-out questions" in said
+    assert "| policy" in said
+    for name in ("config.yaml", "command.txt", "code.diff", "environment.txt", "comparison.csv", "figures/reward.png",
+                 "figures/length.png", "trajectories/step_00004.jsonl.gz", "tensorboard", "evaluation/trained.jsonl.gz"):  # fmt: skip
+        assert (path / name).exists(), name
+    assert not list(path.rglob("*.part"))
+
+
+def test_metrics_have_what_the_paper_plots(straight):
+    lines = metrics(straight[0])
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    for line in lines:
+        assert set(line["policies"]) == {"qwen", "llama"}
+        assert (
+            sum(role["count"] for policy in line["policies"].values() for role in policy["roles"].values()) == 6 * 2 * 6
+        )
+        for policy in line["policies"].values():
+            turns = sum(role["count"] for role in policy["roles"].values())
+            assert policy["samples"] + policy["dropped"] + policy["not_trainable"] == turns
+            assert policy["optimizer_steps"] == policy["samples"] // 16
+            assert policy["grad_norm"] > 0
+            assert 0 <= policy["clip_ratio"] < 1
+            assert policy["engine_gap"] < 0.02
+            assert policy["learning_rate"] == pytest.approx(3e-4)
+        assert {"rollout", "experience", "training", "sync", "step"} <= set(line["time"])
+        assert line["generated_tokens"] > 0
+
+
+def test_trained_policies_load_and_differ_from_their_base(straight):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for policy, base in {"qwen": "qwen2", "llama": "llama"}.items():
+        folder = straight[0] / "policies" / policy
+        trained = AutoModelForCausalLM.from_pretrained(folder)
+        untrained = AutoModelForCausalLM.from_pretrained(ROOT / "data/toy/models" / base)
+        assert type(trained) is type(untrained)
+        pairs = zip(trained.state_dict().values(), untrained.state_dict().values(), strict=True)
+        assert any(not torch.equal(ours, theirs) for ours, theirs in pairs)
+        assert AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_stored_discussions_rescore_to_themselves_and_can_be_read(straight):
+    import gzip
+
+    file = straight[0] / "trajectories" / "step_00001.jsonl.gz"
+    stored = gzip.decompress(file.read_bytes()).decode()
+    assert marti("rescore", str(file), "--method", "comas") == stored
+    question = json.loads(stored.splitlines()[0])["question"]["id"]
+    seen = marti("view", str(straight[0]), "--question", question)
+    assert question in seen
+    assert "solution #0" in seen
+    assert "reward" in seen
+
+
+def test_a_finished_run_is_not_run_again_and_a_new_one_does_not_overwrite_it(straight, runs):
+    before = (straight[0] / "metrics.jsonl").read_bytes()
+    assert "is complete" in run(command(runs, "straight", "--resume", "auto"))
+    refused = subprocess.run(command(runs, "straight"), cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "--resume auto" in refused.stderr
+    assert (straight[0] / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
+    """2 steps, SIGKILL, 2 steps: what 4 steps in one go measure."""
+    process = subprocess.Popen(
+        command(runs, "killed"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if "step 2/4 " in line and "reward" not in line and " s (rollout" in line:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    assert process.returncode == -signal.SIGKILL, "".join(seen)
+    said = run(command(runs, "killed", "--resume", "must"))
+    assert "continuing after step 2" in said
+    assert [line["step"] for line in metrics(runs / "killed")] == [1, 2, 3, 4]
+    assert without_measurements(metrics(runs / "killed")) == without_measurements(metrics(straight[0]))
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")
+def test_two_steps_on_real_questions(runs):
+    """MATH, KodCode and WebInstruct questions: long prompts, LaTeX, code fences, unit tests, truncation."""
+    questions = [
+        row for name in ("math", "coding", "science") for row in json.loads((REAL / f"{name}.json").read_text())
+    ]
+    assert len(questions) == 500
+    file = runs / "real.json"
+    file.write_text(json.dumps(questions))
+    settings = {
+        "data.train": file, "data.evaluation": "null", "train.steps": 2, "train.train_on_truncated": "true",
+        "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 1024,
+    }  # fmt: skip
+    run(command(runs, "real", **settings))
+    lines = metrics(runs / "real")
+    assert len(lines) == 2
+    for line in lines:
+        assert line["discussions"] + line["failed"] == 12
+        assert line["discussions"] >= 6
+        assert all(policy["optimizer_steps"] > 0 for policy in line["policies"].values())
+    assert sum(line["shortened_prompts"] + line["cut_prompts"] for line in lines) > 0
