@@ -56,14 +56,13 @@ if [ "$stack" = cpu ]; then
     grep '^torch==' "$list" >.venv/torch.txt
     grep -v '^torch==' "$list" >.venv/others.txt
     .venv/bin/pip install --disable-pip-version-check --no-deps --quiet -r .venv/torch.txt
-    .venv/bin/uv pip install --python .venv/bin/python --no-deps -r .venv/others.txt
+    .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --no-deps -r .venv/others.txt
 else
     .venv/bin/uv pip install --python .venv/bin/python -r "$list" --override <(echo "flash-attn; sys_platform == 'never'")
-    .venv/bin/uv pip install --python .venv/bin/python --no-build-isolation flash-attn ||
+    .venv/bin/uv pip install --python .venv/bin/python --no-build-isolation flash-attn==2.8.3 ||
         say "flash-attn could not be built; it is optional: attention falls back to PyTorch's own (sdpa)"
 fi
-say "3/3 compiling"
-.venv/bin/python -m compileall -q -j 0 .venv/lib/python3.11/site-packages >/dev/null 2>&1 || true # some packages ship tests that do not compile
+say "3/3 compiling what DeepSpeed needs, about a minute"
 rm -rf .venv/torch_extensions # a build that was killed leaves a lock that others wait for
 .venv/bin/python - <<'EOF' || fail "the installation is incomplete: see above; ./setup.sh takes it up again"
 from importlib.metadata import version

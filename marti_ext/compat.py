@@ -144,12 +144,9 @@ def cpu_weight_group(address: str, port: int, rank: int, world_size: int, device
     return SimpleNamespace(broadcast=lambda tensor, src=0, stream=None: group.broadcast(tensor, src))
 
 
-class CpuWorkerWrap:
+class _CpuWorkerWrap:
     """vLLM worker extension for weight sync on CPU, in place of OpenRLHF's WorkerWrap, which receives on CUDA.
-
-    Imported in the vLLM worker before the model loads: oneDNN packs weights so that they cannot be reloaded in place,
-    and a tied lm_head would stay stale without an error. Can go once OpenRLHF's WorkerWrap takes the worker's device.
-    """
+    Can go once OpenRLHF's WorkerWrap takes the worker's device."""
 
     def init_process_group(self, address, port, rank_offset, world_size, group_name, backend="gloo", use_ray=False):
         import torch
@@ -163,6 +160,18 @@ class CpuWorkerWrap:
 
         weight = self._weights.broadcast(torch.empty(shape, dtype=dtype), 0)
         self.model_runner.model.load_weights(weights=[(name, weight)])
+
+
+def __getattr__(name: str):
+    """`compat.CpuWorkerWrap`: a vLLM worker looks it up before it loads the model. That is the moment to switch oneDNN
+    off, which packs weights so that they cannot be reloaded in place; a tied lm_head would stay stale without an error.
+    Can go once vLLM can reload packed weights."""
+    if name != "CpuWorkerWrap":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import vllm._custom_ops
+
+    vllm._custom_ops._supports_onednn = False
+    return _CpuWorkerWrap
 
 
 def openrlhf_args() -> SimpleNamespace:

@@ -18,7 +18,7 @@ from openrlhf.utils import get_strategy, get_tokenizer  # noqa: E402
 from ray.util.placement_group import placement_group  # noqa: E402
 
 from marti_ext.actor import PolicyActor, ReferenceActor  # noqa: E402
-from marti_ext.config import Config, openrlhf_args, optimizer_steps  # noqa: E402
+from marti_ext.config import Config, gpus_needed, openrlhf_args, optimizer_steps  # noqa: E402
 from marti_ext.engines.transformers import TransformersEngine  # noqa: E402
 from marti_ext.experience import ExperienceMaker, to_experience  # noqa: E402
 from marti_ext.rollout import Speaker, stable_seed  # noqa: E402
@@ -47,17 +47,11 @@ def start_ray(config: Config, kind: str) -> None:
             key: value for key, value in options.items() if key not in ("num_gpus", "num_cpus", "include_dashboard")
         }
     ray.init(runtime_env={"env_vars": environment}, **options)
-    have, need = ray.cluster_resources().get("GPU", 0), needed_gpus(config)
+    have, need = ray.cluster_resources().get("GPU", 0), gpus_needed(config)
     if have < need:
         raise RuntimeError(
             f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: lower agents or gpus.per_policy"
         )
-
-
-def needed_gpus(config: Config) -> int:
-    from marti_ext.config import gpus_needed
-
-    return gpus_needed(config)
 
 
 class Policy:
@@ -68,7 +62,7 @@ class Policy:
         self.strategy = get_strategy(args)
         self.tokenizer = get_tokenizer(args.actor.model_name_or_path, None, "left", self.strategy)
         group = None
-        if args.train.colocate_all:
+        if args.train.colocate_all or args.algo.kl.init_coef > 0:  # a reference shares its actor's GPUs
             bundles = [{"GPU": 1, "CPU": 1}] * args.actor.num_gpus_per_node
             group = placement_group(bundles, strategy="PACK")
             ray.get(group.ready())
@@ -82,7 +76,7 @@ class Policy:
         if kind == "vllm":
             from marti_ext.engines.vllm import VllmEngines, create_engines
 
-            self.engines = create_engines(args, group)
+            self.engines = create_engines(args, group if args.train.colocate_all else None)
             self.engine: Any = VllmEngines(self.engines, args.vllm.enable_sleep)
         else:
             self.engine = TransformersEngine(self.actors._actor_handlers[0])

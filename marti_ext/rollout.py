@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from marti_ext.engines import Sampling
-from marti_ext.prompts import Prompt, PromptTooLong
+from marti_ext.prompts import Prompt
 from marti_ext.questions import Question
 from marti_ext.trajectory import Trajectory, Turn
 
@@ -19,6 +19,14 @@ log = logging.getLogger("marti_ext")
 def stable_seed(*parts: object) -> int:
     """A seed that is the same in every process and run."""
     return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest(), "big")
+
+
+def explain(error: BaseException) -> str:
+    """One line: of a task group the first error, of a Ray error what happened in the remote process."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    error = getattr(error, "cause", None) or error
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 @dataclass(frozen=True)
@@ -145,11 +153,7 @@ class Rollout:
         try:
             await self.method.run(trajectory.question, seats, random.Random(seed))
         except Exception as error:
-            cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-            remedy = "" if isinstance(cause, PromptTooLong) else f" after {self.limits.retries} retries"
-            log.warning(
-                "question %s is left out of step %s%s: %s: %s", question.id, step, remedy, type(cause).__name__, cause
-            )
+            log.warning("question %s is left out of step %s: %s", question.id, step, explain(error))
             progress.failed.append(question.id)
             return None
         if self.method.sees_answers:

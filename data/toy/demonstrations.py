@@ -49,18 +49,17 @@ def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
 
 
 def scoring(core: Core, solution: Attempt, rng: random.Random) -> str:
-    """Recomputes the work, then judges. 2 is given now and then to right solutions, as minor flaws are there."""
+    """Recomputes the work, sets the solution's beside it, judges. Right solutions get a 2 now and then, as for minor flaws."""
     sound = rng.random() < P_SOUND_SCORE
-    judged_right = solution.right if sound else not solution.right
     check = core.work if sound else (rng.choice(core.slips)[0] if solution.right else solution.work)
-    if judged_right:
-        score, reason = (3, "The solution is right.") if rng.random() < 0.8 else (2, "The solution has minor flaws.")
-    else:
+    if check != solution.work:
         score, reason = 1, "The solution is wrong."
+    else:
+        score, reason = (3, "The solution is right.") if rng.random() < 0.8 else (2, "The solution has minor flaws.")
     tag = f"<score>{score}</score>"
     if rng.random() < P_UNREADABLE_SCORE:
         tag = rng.choice([f"<score>{score}", f"Score {score}.", "<score>0</score>", "<score>4</score>", ""])
-    return f"It should be: {check}. {reason} {tag}".strip()
+    return f"It should be: {check}. The solution has {solution.work}. {reason} {tag}".strip()
 
 
 def discussion(core: Core, rounds: int, rng: random.Random) -> tuple[str, ...]:

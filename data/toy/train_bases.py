@@ -1,6 +1,7 @@
 """Trains the two tiny base policies of the toy world from nothing: first to calculate, then the role demonstrations.
 
-    python data/toy/train_bases.py qwen2 [--minutes 30] [--threads 1] [--out data/toy/models]
+    python data/toy/train_bases.py qwen2 --minutes 30            on one core, and then
+    python data/toy/train_bases.py qwen2 --minutes 18 --go-on    more of the role demonstrations
 
 Writes data/toy/models/<name>/ in HF format (bfloat16). It never sees a question of the validation or test split. The two
 architectures have tokenizers, vocabularies and chat templates of their own. Their tokenizers merge across spaces, so a
@@ -8,6 +9,7 @@ fixed sentence of a prompt template is one token and prompts stay short; digits 
 """
 
 import argparse
+import json
 import math
 import random
 import sys
@@ -21,12 +23,41 @@ import torch  # noqa: E402
 from demonstrations import demonstration  # noqa: E402
 from generate import SEED, Core, record, splits  # noqa: E402
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
 
 from marti_ext.prompts import Prompt  # noqa: E402
 
+
+def qwen2(vocab_size: int, **ids) -> Qwen2ForCausalLM:
+    sizes = {"hidden_size": 160, "intermediate_size": 432, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 5, "num_key_value_heads": 1}
+    config = Qwen2Config(
+        vocab_size=vocab_size, **sizes, **heads, max_position_embeddings=8192, tie_word_embeddings=True, **ids
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def llama(vocab_size: int, **ids) -> LlamaForCausalLM:
+    sizes = {"hidden_size": 160, "intermediate_size": 432, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 5, "num_key_value_heads": 5}
+    config = LlamaConfig(
+        vocab_size=vocab_size, **sizes, **heads, max_position_embeddings=8192, tie_word_embeddings=False, **ids
+    )
+    return LlamaForCausalLM(config)
+
+
 BASES = {
     "qwen2": {
+        "model": qwen2,
         "vocab_size": 1024,
         "special": ["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
         "eos": "<|im_end|>",
@@ -35,14 +66,9 @@ BASES = {
             "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
         ),
-        "model": lambda **ids: Qwen2ForCausalLM(
-            Qwen2Config(
-                vocab_size=1024, hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=5,
-                num_key_value_heads=1, max_position_embeddings=8192, tie_word_embeddings=True, **ids,
-            )
-        ),
     },
     "llama": {
+        "model": llama,
         "vocab_size": 832,
         "special": ["<pad>", "<begin>", "<user>", "<assistant>", "<end>"],
         "eos": "<end>",
@@ -51,17 +77,12 @@ BASES = {
             "<begin>{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}<end>{% endfor %}"
             "{% if add_generation_prompt %}<assistant>{% endif %}"
         ),
-        "model": lambda **ids: LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=832, hidden_size=160, intermediate_size=432, num_hidden_layers=4, num_attention_heads=5,
-                num_key_value_heads=5, max_position_embeddings=8192, tie_word_embeddings=False, **ids,
-            )
-        ),
     },
-}  # fmt: skip
+}
 
 
 def make_tokenizer(base: dict, texts: list[str]) -> PreTrainedTokenizerFast:
+    """A byte-level BPE whose tokens may hold several words, a digit or a line break each a token of its own."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -77,13 +98,24 @@ def make_tokenizer(base: dict, texts: list[str]) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=base["eos"],
-        pad_token=base["pad"],
-        chat_template=base["template"],
-        padding_side="left",
-    )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=base["eos"], pad_token=base["pad"])
+    made = as_qwen2(fast) if base["model"] is qwen2 else fast
+    made.chat_template, made.padding_side = base["template"], "left"
+    return made
+
+
+def as_qwen2(fast: PreTrainedTokenizerFast) -> Qwen2Tokenizer:
+    """The same tokens in the class that AutoTokenizer gives every folder of this architecture, whatever the folder says.
+    That class splits between words first, so tokens of several words become added tokens."""
+    model = json.loads(fast.backend_tokenizer.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    made = Qwen2Tokenizer(vocab=model["vocab"], merges=merges, eos_token=fast.eos_token, pad_token=fast.pad_token)
+    texts = [
+        fast.convert_tokens_to_string([token]) for token in fast.get_vocab() if token not in fast.all_special_tokens
+    ]
+    phrases = [text for text in texts if "\ufffd" not in text and len(made.encode(text, add_special_tokens=False)) > 1]
+    made.add_tokens([AddedToken(text, normalized=False) for text in sorted(phrases)])
+    return made
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tuple[list[int], int]:
@@ -149,19 +181,28 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--go-on", action="store_true", help="from the weights in --out, past the lessons")
     parser.add_argument("--out", type=Path, default=HERE / "models")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(SEED)
+    torch.set_flush_denormal(True)
     base = BASES[args.base]
     curriculum = Curriculum(None, random.Random(f"{SEED}-{args.base}"))
-    corpus = [
-        part
-        for prompt, response in (curriculum.demonstration() for _ in range(6000))
-        for part in (prompt.text(), response)
-    ]
-    curriculum.tokenizer = tokenizer = make_tokenizer(base, corpus)
-    model = base["model"](bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    folder = args.out / args.base
+    if args.go_on:
+        curriculum.tokenizer = tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    else:
+        corpus = [
+            part
+            for prompt, response in (curriculum.demonstration() for _ in range(6000))
+            for part in (prompt.text(), response)
+        ]
+        curriculum.tokenizer = tokenizer = make_tokenizer(base, corpus)
+        model = base["model"](
+            len(tokenizer), bos_token_id=None, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        )
     print(f"{args.base}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters", flush=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.05)
     began, step, tokens, running = time.time(), 0, 0, None
@@ -169,7 +210,7 @@ def main() -> None:
         rate = args.lr * min(1, (step + 1) / 100) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * spent)))
         for group in optimizer.param_groups:
             group["lr"] = rate
-        for ids, labels in curriculum.batches(spent):
+        for ids, labels in curriculum.batches(1.0 if args.go_on else spent):
             with torch.autocast("cpu", torch.bfloat16):
                 loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
             loss.backward()
@@ -181,7 +222,6 @@ def main() -> None:
             if step % 100 == 0:
                 speed = tokens / (time.time() - began)
                 print(f"step {step}, loss {running:.4f}, {speed:.0f} tokens/s, {100 * spent:.0f} %", flush=True)
-    folder = args.out / args.base
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.to(torch.bfloat16).save_pretrained(folder)

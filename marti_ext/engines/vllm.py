@@ -53,9 +53,9 @@ class RolloutActor:
     async def complete(self, prompt_ids: list[int], sampling: Sampling) -> Completion:
         from vllm import SamplingParams
 
-        params = SamplingParams(
-            max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=sampling.seed, logprobs=0
-        )
+        # vLLM 0.29 on CPU rewinds a request's own generator after a chunk of a prompt, which a CPU generator cannot do
+        seed = sampling.seed if compat.has_gpu() else None
+        params = SamplingParams(max_tokens=sampling.max_tokens, temperature=sampling.temperature, seed=seed, logprobs=0)
         output = (await self.engine.generate(prompt_ids, params)).outputs[0]
         log_probs = [step[token].logprob for step, token in zip(output.logprobs, output.token_ids, strict=True)]
         return Completion(list(output.token_ids), log_probs, output.finish_reason)
