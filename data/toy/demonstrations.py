@@ -14,8 +14,8 @@ from marti_ext.prompts import Prompt, discussion_round, evaluation_prompt, scori
 
 P_RIGHT = 0.62  # a solution is right
 P_RIGHT_AFTER_CRITICISM = 0.70  # ... after a round of discussion
-P_SOUND_EVALUATION = 0.75
-P_SOUND_SCORE = 0.80
+P_SOUND_EVALUATION = 0.80
+P_SOUND_SCORE = 0.92
 P_UNREADABLE_SCORE = 0.05
 ROLES = {"solution": 0.40, "evaluation": 0.28, "scoring": 0.32}
 
