@@ -43,9 +43,8 @@ def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
     if not sound and not solution.right:
         return rng.choice(["The solution is clear and I find no mistake.", "The explanation is too short."])
     check = core.work if sound else rng.choice(core.slips)[0]
-    if check == solution.work:
-        return f"It should be: {check}. The solution has the same. No mistake."
-    return f"It should be: {check}. The solution has {solution.work}. This mistake is fatal."
+    verdict = "No mistake." if check == solution.work else "This mistake is fatal."
+    return f"It should be: {check}. The solution has {solution.work}. {verdict}"
 
 
 def scoring(core: Core, solution: Attempt, rng: random.Random) -> str:

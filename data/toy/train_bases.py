@@ -136,25 +136,38 @@ def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tens
 
 
 def lesson(cores: list[Core], rng: random.Random) -> str:
-    """Worked problems and bare calculations, all right: what a policy can do before it learns its roles."""
-    parts = []
-    for core in rng.sample(cores, 10):
-        parts.append(f"{record(core, rng)['prompt']}\n{core.work}" if rng.random() < 0.5 else core.work)
-    return "\n".join(parts)
+    """Worked problems, bare calculations and comparisons, all right: what a policy can do before it learns its roles."""
+    return "\n".join(rng.choice([worked, calculated, compared, compared])(core, rng) for core in rng.sample(cores, 10))
+
+
+def worked(core: Core, rng: random.Random) -> str:
+    return f"{record(core, rng)['prompt']}\n{core.work}"
+
+
+def calculated(core: Core, rng: random.Random) -> str:
+    return core.work
+
+
+def compared(core: Core, rng: random.Random) -> str:
+    right = rng.random() < 0.5
+    work = core.work if right else rng.choice(core.slips)[0]
+    verdict = rng.choice(
+        [("The solution is wrong.", "The solution is right."), ("This mistake is fatal.", "No mistake.")]
+    )[right]
+    return f"It should be: {core.work}. The solution has {work}. {verdict}"
 
 
 class Curriculum:
     """Draws batches: lessons only for the first part of the time, then mostly role demonstrations."""
 
     LESSONS_UNTIL = 0.45  # share of the time
-    LESSONS_AFTER = 0.15  # share of the batches
+    LESSON_BATCHES = 3  # for every four of demonstrations
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
         dealt = splits()
         cores = dealt["train"] + dealt["rest"]  # never a core of the validation or test split
-        self.tokenizer, self.rng = tokenizer, rng
+        self.tokenizer, self.rng, self.cores = tokenizer, rng, cores
         self.by_task = {task: [core for core in cores if core.task == task] for task in ("math", "science", "coding")}
-        self.calculations = self.by_task["math"] + self.by_task["science"]
 
     def demonstration(self) -> tuple[Prompt, str]:
         return demonstration(self.rng.choice(self.by_task[self.rng.choice(list(self.by_task))]), self.rng)
@@ -162,8 +175,8 @@ class Curriculum:
     def batches(self, spent: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """A few batches (ids, labels), each of samples of like length, in random order."""
         batches = []
-        if spent < self.LESSONS_UNTIL or self.rng.random() < 4 * self.LESSONS_AFTER:
-            texts = [lesson(self.calculations, self.rng) for _ in range(16)]
+        for _ in range(self.LESSON_BATCHES):
+            texts = [lesson(self.cores, self.rng) for _ in range(16)]
             batches.append([(self.tokenizer(text)["input_ids"] + [self.tokenizer.eos_token_id], 1) for text in texts])
         if spent >= self.LESSONS_UNTIL:
             drawn = (self.demonstration() for _ in range(4 * 32))
@@ -188,7 +201,7 @@ def main() -> None:
     torch.manual_seed(SEED)
     torch.set_flush_denormal(True)
     base = BASES[args.base]
-    curriculum = Curriculum(None, random.Random(f"{SEED}-{args.base}"))
+    curriculum = Curriculum(None, random.Random(f"{SEED}-{args.base}-{args.go_on}"))
     folder = args.out / args.base
     if args.go_on:
         curriculum.tokenizer = tokenizer = AutoTokenizer.from_pretrained(folder)
