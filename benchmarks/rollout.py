@@ -199,7 +199,9 @@ async def _toy(config: Any, policies: dict, repeats: int) -> dict:
         ours, barrier = seconds["ours"][-1], seconds["barrier"][-1]
         rows.append((f"run {seed}", f"{ours:.1f}", f"{barrier:.1f}", f"{barrier / ours:.2f}"))
     ratios = [barrier / ours for ours, barrier in zip(seconds["ours"], seconds["barrier"], strict=True)]
-    rows.append(("median", *(f"{statistics.median(seconds[n]):.1f}" for n in seconds), f"{statistics.median(ratios):.2f}"))
+    rows.append(
+        ("median", *(f"{statistics.median(seconds[n]):.1f}" for n in seconds), f"{statistics.median(ratios):.2f}")
+    )
     show(rows)
     ratio = round(statistics.median(ratios), 3)
     return {"ratio": ratio, "target": 1.5, "met": ratio >= 1.5, "seconds": seconds} | describe_lengths(

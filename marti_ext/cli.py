@@ -1,6 +1,7 @@
 """python -m marti_ext COMMAND: what a person types. Each command imports what it needs, so that help is instant."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -9,12 +10,15 @@ DESCRIPTION = "CoMAS: LLM agents that solve, criticise and score each other's an
 
 def main(arguments: list[str] | None = None) -> None:
     args = parser().parse_args(arguments)
+    sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that a model wrote
     try:
         args.run(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit("\ninterrupted")
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of a pipe, such as head, has left
+    except BrokenPipeError:  # the reader of a pipe, such as head, has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,23 +67,21 @@ def _command(commands, name: str, run, help_text: str) -> argparse.ArgumentParse
 
 def _train(args: argparse.Namespace) -> None:
     from marti_ext.config import ConfigError, load_config
-    from marti_ext.dryrun import describe, missing
+    from marti_ext.dryrun import describe, missing_gpus
     from marti_ext.progress import Display
     from marti_ext.rundir import RunDir
 
     display = Display()
     try:
-        config = load_config(args.config, args.set)
+        config = load_config(args.config, args.set, must_exist=not args.dry_run)
     except ConfigError as error:
         _fail(f"{args.config}: {len(error.problems)} problem(s)\n{error}")
     if args.dry_run:
         print(describe(config))
         return
     run = RunDir(config)
-    if problem := run.problem(args.resume):
-        _fail(problem)
-    if lacking := missing(config, running=True):
-        _fail("this machine cannot run the experiment\n" + "\n".join(f"- {item}" for item in lacking))
+    if problems := [problem for problem in (run.problem(args.resume), *missing_gpus(config)) if problem]:
+        _fail("\n".join(problems))
     display.say(f"run {config.name}: {args.config} -> {run.path}")
     from marti_ext.trainer import NoGradient, train  # the heavy imports, last
 
@@ -93,50 +95,47 @@ def _train(args: argparse.Namespace) -> None:
 
 
 def _report(args: argparse.Namespace) -> None:
-    from marti_ext.config import ConfigError
-    from marti_ext.reporting import report
     from marti_ext.rundir import check_run
 
     try:
         runs = [check_run(run) for run in args.runs]
-    except ConfigError as error:
+    except LookupError as error:
         _fail(str(error))
+    from marti_ext.reporting import report
+
     for run in runs:
         print(report(run))
 
 
 def _view(args: argparse.Namespace) -> None:
-    from marti_ext.config import ConfigError
     from marti_ext.rundir import check_run
     from marti_ext.view import view
 
     try:
         view(check_run(args.run_dir), args.question, args.step)
-    except (ConfigError, LookupError) as error:
-        _fail(str(error.args[0]))
+    except (ValueError, LookupError) as error:
+        _fail(str(error))
 
 
 def _rescore(args: argparse.Namespace) -> None:
-    import yaml
-    from pydantic import ValidationError
+    import json
 
-    from marti_ext.methods import METHODS
+    from marti_ext.config import load_method
     from marti_ext.trajectory import read_trajectories
 
-    if args.method not in METHODS:
-        _fail(f"--method: found {args.method!r}, expected one of {', '.join(METHODS)}")
-    if not args.file.is_file():
-        _fail(f"{args.file}: no such file")
-    method = METHODS[args.method]
+    sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # what it writes is JSON, on any terminal
     try:
-        options = {key: yaml.safe_load(value) for key, _, value in (text.partition("=") for text in args.set)}
-        rules = method(method.Options(**options), num_agents=1)
-        for trajectory in read_trajectories(args.file):
+        method = load_method(args.method, args.set)
+        for place, record, trajectory in read_trajectories(args.file):
+            if method.sees_answers and trajectory.question.answer is None:
+                raise ValueError(f"{place}: question.answer is missing; method {args.method} rewards by it")
             for turn in trajectory.turns:
                 turn.score = turn.reward = None
-            rules.reward(trajectory)
-            print(trajectory.to_json())
-    except (ValidationError, ValueError) as error:
+            method.reward(trajectory)
+            for stored, turn in zip(record["turns"], trajectory.turns, strict=True):
+                stored |= {"score": turn.score, "reward": turn.reward}
+            print(json.dumps(record, ensure_ascii=False))
+    except ValueError as error:
         _fail(str(error))
 
 

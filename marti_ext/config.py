@@ -5,36 +5,108 @@ import json
 import math
 import os
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
 from marti_ext.methods import METHODS
-from marti_ext.questions import BadData, load_questions
+from marti_ext.questions import load_questions
 
 ROOT = Path(__file__).resolve().parent.parent
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-POLICY_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)  # the latter two: the 45th of March, thousands of brackets
+
+
+def locate(name: str) -> Path:
+    """A path as given, or else relative to the repository."""
+    path = os.path.expanduser(name)
+    return ROOT / path if not os.path.exists(path) and os.path.exists(ROOT / path) else Path(path)
+
+
+def exists(name: str) -> bool:
+    """Whether there is such a file or folder that may be looked at."""
+    return os.path.exists(locate(name))
+
+
+def is_local_model(model: str) -> bool:
+    return exists(model) or not HUB_ID.fullmatch(model)
+
+
+# ── The experiment file. What a single value shows to be wrong is found where the value is declared. ──
+
+
+def _good_questions(name: str, info: ValidationInfo) -> str:
+    """A question file without a bad row. One that is not there is wrong only where the run is to begin."""
+    if exists(name):
+        load_questions(locate(name))
+    elif info.context:
+        raise ValueError(f"{name}: no such file (data/README.md says what belongs into it)")
+    return name
+
+
+def _good_model(model: str, info: ValidationInfo) -> str:
+    """A folder in HF format with a chat template; hub models are looked at when they are loaded."""
+    if exists(model):
+        if problems := _problems_of_model(locate(model)):
+            raise ValueError("\n".join(f"{model}: {problem}" for problem in problems))
+    elif is_local_model(model) and info.context:
+        raise ValueError(f"{model}: no such folder; expected a model in HF format, or its name on the hub")
+    return model
+
+
+def _problems_of_model(folder: Path) -> list[str]:
+    settings, tokenizer = (_read_json(folder / name) for name in ("config.json", "tokenizer_config.json"))
+    if settings is None:
+        return ["no readable config.json in it, so it is no model in HF format"]
+    problems = []
+    if not settings.get("architectures"):
+        problems.append("its config.json names no architecture")
+    if not [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]:
+        problems.append("it holds no weights (*.safetensors)")
+    if tokenizer is None:
+        problems.append("no readable tokenizer_config.json in it")
+    elif not tokenizer.get("chat_template") and not (folder / "chat_template.jinja").exists():
+        problems.append(
+            "its tokenizer has no chat template; take an instruction-tuned model "
+            "or put a chat_template.jinja into the folder"
+        )
+    return problems
+
+
+def _read_json(path: Path) -> dict | None:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+QuestionFile = Annotated[str, AfterValidator(_good_questions)]
+Model = Annotated[str, AfterValidator(_good_model)]
+MethodOptions = Annotated[Union[tuple(method.Options for method in METHODS.values())], Field(discriminator="name")]  # noqa: UP007
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class AgentConfig(Section):
     """One agent, or `count` alike. Agents that name the same policy share it; otherwise each has its own."""
 
-    model: str = Field(description="folder in HF format, or the name of a model on the Hugging Face hub")
+    model: Model = Field(description="folder in HF format, or the name of a model on the Hugging Face hub")
     name: str = Field("agent", description="with count > 1, numbered: name-1, name-2, ...")
     count: int = Field(1, ge=1)
     policy: str | None = Field(None, description="the policy it acts through; its own by default")
 
 
 class DataConfig(Section):
-    train: str = Field(description="question records, .jsonl or .json")
-    evaluation: str | None = Field(None, description="held-out questions, measured before and after training")
+    train: QuestionFile = Field(description="question records, .jsonl or .json")
+    evaluation: QuestionFile | None = Field(None, description="held-out questions, measured before and after training")
 
 
 class RolloutConfig(Section):
@@ -106,8 +178,8 @@ class LogConfig(Section):
 class Config(Section):
     name: str = Field(description="of the run: its folder under runs_dir")
     runs_dir: str = "runs"
-    seed: int = 42
-    method: dict[str, Any] = Field(description="name, and the options of that method")
+    seed: int = Field(42, ge=0, lt=2**31)
+    method: MethodOptions = Field(description="name, and the options of that method")
     agents: list[AgentConfig] = Field(min_length=1)
     data: DataConfig
     rollout: RolloutConfig = RolloutConfig()
@@ -117,17 +189,6 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
-    trust_remote_code: bool = Field(False, description="run code that comes with a model")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _method_defaults(cls, data: Any) -> Any:
-        """Writes the method's defaults out, so that the stored config says everything."""
-        method = data.get("method") if isinstance(data, dict) else None
-        if isinstance(method, dict) and method.get("name") in METHODS:
-            options = METHODS[method["name"]].Options(**method)
-            return data | {"method": options.model_dump()}
-        return data
 
     @property
     def run_dir(self) -> Path:
@@ -147,11 +208,15 @@ class Config(Section):
         return {policy: model for _, policy, model in self.named_agents()}
 
     def make_method(self) -> Any:
-        method = METHODS[self.method["name"]]
-        return method(method.Options(**self.method), len(self.named_agents()))
+        return METHODS[self.method.name](self.method, len(self.named_agents()))
 
     def engine_kind(self, has_gpu: bool) -> str:
         return self.engine.kind if self.engine.kind != "auto" else ("vllm" if has_gpu else "transformers")
+
+
+SECTIONS = {"method": METHODS["comas"].Options, "agents": AgentConfig} | {
+    name: field.annotation for name, field in Config.model_fields.items() if isinstance(field.default, Section)
+}
 
 
 class ConfigError(ValueError):
@@ -162,22 +227,40 @@ class ConfigError(ValueError):
         super().__init__("\n".join(f"- {problem}" for problem in problems))
 
 
-def load_config(path: Path, overrides: list[str] = ()) -> Config:
-    """Reads an experiment file, applies `a.b=c` overrides, checks it. Raises ConfigError with all problems."""
+def load_config(path: Path, overrides: Sequence[str] = (), must_exist: bool = False) -> Config:
+    """Reads an experiment file, applies `a.b=c` overrides, checks it. Raises ConfigError with all problems.
+
+    A question file or model folder that is there must be good; whether one has to be there, `must_exist` says.
+    """
     if not path.is_file():
         raise ConfigError([f"{path}: no such file; the shipped experiments are in experiments/configs/"])
     try:
-        data = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+        data = yaml.safe_load(path.read_bytes())
+    except (OSError, *NOT_YAML) as error:
         raise ConfigError([f"{path}: not YAML: {error}"]) from None
     if not isinstance(data, dict):
         raise ConfigError([f"{path}: expected settings as `key: value`, found {type(data).__name__}"])
-    problems = [problem for override in overrides if (problem := _override(data, override))]
+    return _checked(Config, data, overrides, must_exist)
+
+
+def load_method(name: str, overrides: Sequence[str] = ()) -> Any:
+    """The method of this name with `option=value` overrides, for reward rules alone. Raises ConfigError."""
+
+    class OfMethod(Section):
+        method: MethodOptions
+
+    options = _checked(OfMethod, {"method": {"name": name}}, [f"method.{text}" for text in overrides]).method
+    return METHODS[name](options, num_agents=1)
+
+
+def _checked(schema: type[Section], data: dict, overrides: Sequence[str], must_exist: bool = False) -> Any:
+    problems = [problem for text in overrides if (problem := _override(data, text))]
     try:
-        config = Config(**data)
+        config = schema.model_validate(data, context=must_exist)
     except ValidationError as error:
-        raise ConfigError(problems + [_explain(detail, data) for detail in error.errors()]) from None
-    problems += _contradictions(config)
+        raise ConfigError(problems + [line for one in error.errors() for line in _explain(one)]) from None
+    if schema is Config:
+        problems += _contradictions(config)
     if problems:
         raise ConfigError(problems)
     return config
@@ -186,148 +269,144 @@ def load_config(path: Path, overrides: list[str] = ()) -> Config:
 def _override(data: dict, text: str) -> str | None:
     """Sets `a.b.0.c=value` in data; returns what is wrong with it."""
     key, equals, value = text.partition("=")
-    if not equals:
+    if not equals or not key:
         return f"--set {text}: expected KEY=VALUE"
+    try:
+        value = yaml.safe_load(value)
+    except NOT_YAML as error:
+        why = str(error).splitlines()[0]
+        return f"--set {text}: the value is not YAML ({why}); quote it, as in {key}='\"...\"'"
     node: Any = data
-    *path, last = key.split(".")
-    for part in path:
+    path = key.split(".")
+    for depth, part in enumerate(path):
         if isinstance(node, list):
             if not part.isdigit() or int(part) >= len(node):
-                return f"--set {text}: the list has {len(node)} entries, {part!r} is none of them"
-            node = node[int(part)]
-        elif isinstance(node, dict):
-            node = node.setdefault(part, {})
-    if isinstance(node, list) and last.isdigit() and int(last) < len(node):
-        node[int(last)] = yaml.safe_load(value)
-    elif isinstance(node, dict):
-        number = re.fullmatch(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+", value)  # YAML reads 1e-4 as text
-        node[last] = float(value) if number else yaml.safe_load(value)
-    else:
-        return f"--set {text}: {'.'.join(path)} has no parts"
+                return (
+                    f"--set {text}: {'.'.join(path[:depth])} has {len(node)} entries (from 0), {part!r} is none of them"
+                )
+            part = int(part)
+        elif not isinstance(node, dict):
+            return f"--set {text}: {'.'.join(path[:depth])} has no parts"
+        if depth == len(path) - 1:
+            node[part] = value
+        elif isinstance(node, dict) and node.get(part) is None:
+            node[part] = {}
+        node = node[part]
     return None
 
 
-def _explain(detail: dict, data: dict) -> str:
-    """One line for one of pydantic's errors: where, what was found, what was expected."""
-    where = ".".join(map(str, detail["loc"])) or "the file"
-    if detail["type"] == "extra_forbidden":
-        return f"{where}: unknown setting" + _nearest(detail["loc"])
-    if detail["type"] == "missing":
-        return f"{where}: missing"
-    message = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return f"{where}: found {detail['input']!r}, expected {message}"
+def _explain(detail: dict) -> list[str]:
+    """One of pydantic's errors in plain lines: where, what was found, what was expected."""
+    kind, found, message = detail["type"], detail["input"], detail["msg"]
+    location = detail["loc"]
+    if location[0] == "method" and len(location) > 1:  # pydantic names the kind of method, the file does not
+        location = ("method", *location[2:])
+    where = ".".join(map(str, location))
+    if kind == "extra_forbidden":
+        return [f"{where}: unknown setting{_nearest(where, _section(detail['loc']))}"]
+    if kind == "missing":
+        return [f"{where}: missing; it has no default"]
+    if kind == "value_error":
+        return [f"{where}: {line}" for line in str(detail["ctx"]["error"]).splitlines()]
+    if kind.startswith("union_tag"):
+        name = detail["ctx"].get("tag")
+        return [f"{where}.name: {f'found {name!r}' if name else 'missing'}, expected one of {', '.join(METHODS)}"]
+    if kind in ("model_type", "model_attributes_type"):
+        return [f"{where}: found {found!r}, expected settings as `key: value`"]
+    return [f"{where}: found {found!r}, expected {message.removeprefix('Input should be ')}"]
 
 
-def _nearest(location: tuple) -> str:
-    """The known setting with the most similar name, in the same section first."""
-    section: Any = Config
-    for part in location[:-1]:
-        if isinstance(part, str):
-            found = section.model_fields[part].annotation if part in section.model_fields else METHODS.get("")
-            section = found if isinstance(found, type) and issubclass(found, BaseModel) else AgentConfig
-    known = list(section.model_fields)
-    match = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-    return f"; did you mean {match[0]}?" if match else f"; known here: {', '.join(known)}"
+def _section(location: tuple) -> type[BaseModel]:
+    """The settings among which the last part of the location would be one."""
+    if len(location) == 1:
+        return Config
+    return METHODS[location[1]].Options if location[0] == "method" else SECTIONS[location[0]]
+
+
+def _nearest(where: str, section: type[BaseModel]) -> str:
+    """The known setting of this name elsewhere, or the one with the most similar name."""
+    name = where.rpartition(".")[2]
+    elsewhere = {f"{part}.{field}": field for part, other in SECTIONS.items() for field in other.model_fields}
+    nearest = difflib.get_close_matches(name, [*section.model_fields, *elsewhere.values()], n=1)
+    here = [field for field in nearest if field in section.model_fields]
+    found = here or [path for path, field in elsewhere.items() if field in nearest]
+    return f"; did you mean {' or '.join(found)}?" if found else f"; known here: {', '.join(section.model_fields)}"
 
 
 def _contradictions(config: Config) -> list[str]:
-    """What no single field shows."""
-    problems = []
-    name = config.method.get("name")
-    if name not in METHODS:
-        problems.append(f"method.name: found {name!r}, expected one of {', '.join(METHODS)}")
-    else:
-        try:
-            config.make_method()
-        except ValueError as error:
-            problems.append(str(error))
-    if not POLICY_NAME.fullmatch(config.name):
-        problems.append(f"name: {config.name!r} is a folder name: letters, digits, '.', '_' and '-' only")
-    agents = [agent for agent, _, _ in config.named_agents()]
-    for agent in sorted({agent for agent in agents if agents.count(agent) > 1}):
-        problems.append(f"agents: {agent!r} is there twice; give each entry its own name")
-    for agent, policy, model in config.named_agents():
-        if not POLICY_NAME.fullmatch(policy) or not POLICY_NAME.fullmatch(agent):
-            problems.append(f"agents: {agent!r} / {policy!r}: names are letters, digits, '.', '_' and '-' only")
-        if config.policies()[policy] != model:
-            problems.append(f"agents: {agent} shares policy {policy} but names another model ({model})")
-    train, world = config.train, config.gpus.per_policy
+    """What no single value shows."""
+    checks = (_bad_names, _bad_method, _bad_sizes, _bad_lengths, _bad_engine)
+    return [problem for check in checks for problem in check(config)]
+
+
+def _bad_names(config: Config) -> list[str]:
+    rule = "letters, digits, '.', '_' and '-' only, a letter or digit first"
+    agents, models = config.named_agents(), {}
+    names = [agent for agent, _, _ in agents]
+    problems = [] if NAME.fullmatch(config.name) else [f"name: found {config.name!r}, expected a folder name: {rule}"]
+    for name in sorted({name for part in agents for name in part[:2] if not NAME.fullmatch(name)}):
+        problems.append(f"agents: found the name {name!r}, expected {rule}")
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.append(f"agents: {name!r} is there twice; give each entry its own name")
+    for agent, policy, model in agents:
+        if models.setdefault(policy, model) != model:
+            problems.append(f"agents: {agent} shares policy {policy}, which is {models[policy]}, but names {model}")
+    return problems
+
+
+def _bad_method(config: Config) -> list[str]:
+    try:
+        config.make_method()
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _bad_sizes(config: Config) -> list[str]:
+    train, world, problems = config.train, config.gpus.per_policy, []
     for field in ("micro_batch_size", "forward_batch_size"):
         if train.batch_size % (getattr(train, field) * world):
             problems.append(
                 f"train.batch_size ({train.batch_size}) must be a multiple of train.{field} x gpus.per_policy "
                 f"({getattr(train, field)} x {world}): actors with unequal shares wait for each other forever"
             )
-    engine = config.engine
+    if not _bad_method(config) and (most := most_turns(config, steps=1)) < train.batch_size:
+        problems.append(
+            f"train.batch_size ({train.batch_size}): no policy gets so many turns in a step (at most {most:.0f}), so none "
+            "would learn; lower it, or raise rollout.questions_per_step or rollout.discussions_per_question"
+        )
+    return problems
+
+
+def _bad_lengths(config: Config) -> list[str]:
+    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_response_tokens
+    problems = []
+    for model in sorted(set(config.policies().values())):
+        limit = (_read_json(locate(model) / "config.json") or {}).get("max_position_embeddings")
+        if isinstance(limit, int) and limit < prompt + response:
+            problems.append(
+                f"rollout.max_prompt_tokens + rollout.max_response_tokens ({prompt} + {response}) is more than the "
+                f"{limit} positions of {model} (max_position_embeddings in its config.json); lower them"
+            )
+    return problems
+
+
+def _bad_engine(config: Config) -> list[str]:
+    engine, world, problems = config.engine, config.gpus.per_policy, []
     if engine.kind == "transformers" and (engine.per_policy, engine.tensor_parallel, world) != (1, 1, 1):
         problems.append(
             "engine.kind: transformers generates with the one actor of the policy; engine.per_policy, "
             "engine.tensor_parallel and gpus.per_policy must be 1 (or use vllm)"
         )
-    if engine.kind == "vllm" and config.gpus.colocate and engine.per_policy * engine.tensor_parallel != world:
+    if engine.kind != "transformers" and config.gpus.colocate and engine.per_policy * engine.tensor_parallel != world:
         problems.append(
             f"gpus.colocate: engine.per_policy x engine.tensor_parallel ({engine.per_policy} x {engine.tensor_parallel}) "
             f"must be gpus.per_policy ({world}), since they share the GPUs; or set gpus.colocate: false"
         )
-    if train.lora_rank and engine.kind == "vllm":
-        problems.append("train.lora_rank: the weight sync sends adapters that vLLM does not know; use full weights (0)")
-    return problems + _bad_files(config)
-
-
-def _bad_files(config: Config) -> list[str]:
-    """Data and model folders that are there but wrong, or local ones that are not there."""
-    problems = []
-    for field in ("train", "evaluation"):
-        name = getattr(config.data, field)
-        if name is None:
-            continue
-        path = locate(name)
-        if not path.is_file():
-            problems.append(f"data.{field}: {name}: no such file (data/README.md says how to make it)")
-            continue
-        try:
-            load_questions(path)
-        except BadData as error:
-            problems.append(f"data.{field}: {error}")
-    for model in sorted(set(config.policies().values())):
-        problems += _bad_model(model)
-    return problems
-
-
-def locate(name: str) -> Path:
-    """A path as given, or else relative to the repository."""
-    path = Path(name).expanduser()
-    return path if path.exists() or path.is_absolute() or not (ROOT / path).exists() else ROOT / path
-
-
-def is_local_model(model: str) -> bool:
-    return locate(model).exists() or not HUB_ID.fullmatch(model)
-
-
-def _bad_model(model: str) -> list[str]:
-    """What is wrong with a local model folder; hub models are looked at when they are loaded."""
-    if not is_local_model(model):
-        return []
-    folder = locate(model)
-    if not folder.is_dir():
-        return [f"agents: model {model}: no such folder"]
-    try:
-        architectures = json.loads((folder / "config.json").read_text()).get("architectures")
-    except (OSError, json.JSONDecodeError, AttributeError):
-        return [f"agents: model {model}: no readable config.json in it, so it is no model in HF format"]
-    problems = []
-    if not architectures:
-        problems.append(f"agents: model {model}: config.json names no architecture")
-    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-        problems.append(f"agents: model {model}: it holds no weights (*.safetensors)")
-    try:
-        tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
-    except (OSError, json.JSONDecodeError):
-        return [*problems, f"agents: model {model}: no readable tokenizer_config.json in it"]
-    if not tokenizer.get("chat_template") and not (folder / "chat_template.jinja").exists():
+    if config.train.lora_rank and engine.kind != "transformers":
         problems.append(
-            f"agents: model {model}: its tokenizer has no chat template; take an instruction-tuned model "
-            "or put a chat_template.jinja into the folder"
+            "train.lora_rank: the weight sync sends adapters that vLLM does not know; use full weights (0) "
+            "or engine.kind: transformers"
         )
     return problems
 
@@ -344,13 +423,17 @@ def turns_per_step(config: Config) -> int:
     return discussions * config.make_method().turns_per_discussion()
 
 
-def optimizer_steps(config: Config, steps: int) -> int:
-    """Of one policy in a run, for the schedule. Turns fall to policies at random, so this allows four standard
-    deviations more than the mean: a cosine would rise again past its end."""
+def most_turns(config: Config, steps: int) -> float:
+    """Of one policy. Turns fall to agents at random: four standard deviations more than the mean."""
     turns = turns_per_step(config) * steps
-    share = 1 / len(config.policies())
-    most = turns * share + 4 * math.sqrt(turns * share * (1 - share))
-    return max(1, math.ceil(most / config.train.batch_size) * config.train.passes)
+    agents = [policy for _, policy, _ in config.named_agents()]
+    share = max(Counter(agents).values()) / len(agents)
+    return turns * share + 4 * math.sqrt(turns * share * (1 - share))
+
+
+def optimizer_steps(config: Config, steps: int) -> int:
+    """Of one policy in a run, at most, for the schedule: a cosine would rise again past its end."""
+    return max(1, math.ceil(most_turns(config, steps) / config.train.batch_size) * config.train.passes)
 
 
 def gpus_needed(config: Config) -> int:
@@ -382,6 +465,7 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.train.seed = config.seed + 1000 * index
     args.train.batch_size, args.train.micro_batch_size = train.batch_size, train.micro_batch_size
     args.train.max_epochs, args.train.colocate_all = train.passes, colocate
+    args.train.colocate_actor_ref = train.kl_weight > 0  # a reference shares its actor's GPUs
     args.rollout.n_samples_per_prompt = 1  # see DESIGN: discussions are independent, not a group
     args.rollout.batch_size = args.rollout.vllm_generate_batch_size = train.batch_size
     args.rollout.micro_batch_size = train.forward_batch_size
@@ -400,9 +484,7 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.ckpt.max_num, args.ckpt.max_mem = config.checkpoint.keep + 1, math.inf
     args.logger.wandb.key = None  # our own logger: OpenRLHF's writes its arguments, key included, to W&B
     cores = 1.0 / len(config.policies())
-    args.marti = type(args)(
-        whitening=train.whitening, loss=train.loss, core_share=cores, trust_remote_code=config.trust_remote_code
-    )
+    args.marti = type(args)(whitening=train.whitening, loss=train.loss, core_share=cores)
     return args
 
 

@@ -1,5 +1,6 @@
 """What is installed and what works here: each line a real check, with a remedy where it fails."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def _gpu() -> str:
         float((torch.ones(1000, 1000, device=f"cuda:{index}") @ torch.ones(1000, 1, device=f"cuda:{index}")).sum())
         for index in range(count)
     )
-    if total != 1e9 * count / 1e3:
+    if total != 1e6 * count:
         raise RuntimeError(f"a product on the GPU gave {total}")
     return f"{count} x {torch.cuda.get_device_name(0)}"
 
@@ -149,8 +150,6 @@ def _vllm() -> str:
         "out = engine.generate('2 + 2', vllm.SamplingParams(max_tokens=4))\n"
         "print('tokens:', len(out[0].outputs[0].token_ids), vllm.__version__)\n"
     )
-    import os
-
     environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
     command = [sys.executable, "-c", code, str(locate("data/toy/models/qwen2"))]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)

@@ -1,5 +1,6 @@
 """What a run will do and take, without loading a model: settings, GPUs, turns, optimizer steps, what is lacking."""
 
+import os
 import shutil
 import subprocess
 
@@ -8,6 +9,7 @@ import yaml
 from marti_ext.config import (
     Config,
     cached_on_hub,
+    exists,
     gpus_needed,
     is_local_model,
     locate,
@@ -17,82 +19,102 @@ from marti_ext.config import (
 )
 from marti_ext.questions import load_questions
 
+UNKNOWN = "unknown until the data is there"
+
 
 def visible_gpus() -> int:
-    """NVIDIA GPUs of this machine, asked of the driver: torch need not be loaded."""
+    """NVIDIA GPUs that a run sees here, asked of the driver: torch need not be loaded."""
     if shutil.which("nvidia-smi") is None:
         return 0
     listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    return listing.stdout.count("GPU ") if listing.returncode == 0 else 0
+    count = listing.stdout.count("GPU ") if listing.returncode == 0 else 0
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return count if allowed is None else min(count, sum(part.strip() not in ("", "-1") for part in allowed.split(",")))
 
 
-def missing(config: Config, running: bool = False) -> list[str]:
-    """What this machine lacks for the experiment. `running` leaves out what a run can fetch or do without."""
-    import os
+def on_cpu(config: Config) -> bool:
+    """Whether the run does without GPUs here: there are none, and the models are local, or it was asked for."""
+    local = all(is_local_model(model) for model in config.policies().values())
+    able = local and (config.gpus.per_policy == 1 or config.engine.kind == "vllm")
+    return not visible_gpus() and not os.environ.get("RAY_ADDRESS") and (able or config.engine.kind == "transformers")
 
-    lacking, have, need = [], visible_gpus(), gpus_needed(config)
-    if (have or not running) and need > have and not os.environ.get("RAY_ADDRESS"):
-        lacking.append(
-            f"GPUs: {need} needed, {have} here; join several machines with Ray (README) or lower gpus.per_policy"
-        )
-    if running and have == 0:
-        big = [model for model in set(config.policies().values()) if not is_local_model(model)]
-        if big and need > 1 and config.engine.kind != "transformers" and not os.environ.get("RAY_ADDRESS"):
-            lacking.append(
-                f"GPUs: none here, and {', '.join(sorted(big))} need them (engine.kind: transformers forces the CPU)"
-            )
-    if not running:
-        for model in sorted(set(config.policies().values())):
-            if not is_local_model(model) and not cached_on_hub(model):
-                lacking.append(
-                    f"model {model}: not in the local Hugging Face cache; it is downloaded when the run begins"
-                )
-    return lacking
+
+def missing_gpus(config: Config) -> list[str]:
+    """A line if the run needs more GPUs than this machine has and no Ray cluster is named."""
+    have, need = visible_gpus(), gpus_needed(config)
+    if need <= have or on_cpu(config) or os.environ.get("RAY_ADDRESS"):
+        return []
+    remedy = "lower gpus.per_policy" if have else "set engine.kind: transformers to run on the CPU"
+    return [f"GPUs: {need} needed, {have} here; join several machines with Ray (README) or {remedy}"]
+
+
+def missing(config: Config) -> list[str]:
+    """What this machine lacks for the experiment, a line each."""
+    lines = missing_gpus(config)
+    for model in sorted(set(config.policies().values())):
+        if is_local_model(model) and not exists(model):
+            lines.append(f"model {model}: no such folder")
+        elif not is_local_model(model) and not cached_on_hub(model):
+            lines.append(f"model {model}: not in the local Hugging Face cache; it is downloaded when the run begins")
+    files = [config.data.train, config.data.evaluation]
+    return lines + [f"data {file}: no such file (see data/README.md)" for file in files if file and not exists(file)]
 
 
 def describe(config: Config) -> str:
     """The whole dry run as text."""
-    questions = len(load_questions(locate(config.data.train)))
-    steps, turns = total_steps(config, questions), turns_per_step(config)
-    rollout, policies = config.rollout, config.policies()
-    kind = config.engine_kind(visible_gpus() > 0)
-    rows = {
-        "questions": f"{questions} in {config.data.train}",
-        "steps": f"{steps} of {rollout.questions_per_step} questions x {rollout.discussions_per_question} discussions",
-        "turns": f"{turns:,} a step, {turns * steps:,} in all",
-        "samples": f"about {turns // len(policies):,} a step and policy, {turns * steps // len(policies):,} in all",
-        "optimizer steps": f"about {turns // len(policies) // config.train.batch_size * config.train.passes} a step and policy, "
-        f"at most {optimizer_steps(config, steps):,} in all",
-        "generated tokens": _bound(turns * rollout.max_response_tokens, steps),
-        "prompt tokens": _bound(turns * rollout.max_prompt_tokens, steps),
-    }
-    width = max(map(len, rows))
-    lacking = missing(config)
+    work = _work(config)
+    width = max(map(len, work))
     sections = [
         ("Settings", yaml.safe_dump(config.model_dump(), sort_keys=False).rstrip()),
-        ("Agents and GPUs", "\n".join(_placement(config, kind))),
-        ("Work", "\n".join(f"{key:<{width}}  {value}" for key, value in rows.items())),
-        ("Lacking on this machine", "\n".join(lacking) if lacking else "nothing"),
+        ("Agents and GPUs", "\n".join(_placement(config))),
+        ("Work", "\n".join(f"{key:<{width}}  {value}" for key, value in work.items())),
+        ("Lacking on this machine", "\n".join(missing(config)) or "nothing"),
     ]
     return "\n\n".join(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections)
 
 
-def _bound(tokens: int, steps: int) -> str:
-    return f"at most {tokens:,} a step, {tokens * steps:,} in all"
+def _work(config: Config) -> dict[str, str]:
+    """Sizes by name. Those of the whole run are unknown without `train.steps` and without the questions."""
+    rollout, train, policies = config.rollout, config.train, len(config.policies())
+    questions = len(load_questions(locate(config.data.train))) if exists(config.data.train) else None
+    steps = total_steps(config, questions or 0) if questions or train.steps else None
+    turns = turns_per_step(config)
+
+    def total(number: int) -> str:
+        return f"{number * steps:,} in all" if steps else f"in all {UNKNOWN}"
+
+    most = f"at most {optimizer_steps(config, steps):,} in all" if steps else f"in all {UNKNOWN}"
+    updates = turns // policies // train.batch_size * train.passes
+    answer_tokens, prompt_tokens = turns * rollout.max_response_tokens, turns * rollout.max_prompt_tokens
+    return {
+        "questions": f"{questions or UNKNOWN} ({config.data.train})",
+        "steps": f"{steps or UNKNOWN}, each {rollout.questions_per_step} questions x {rollout.discussions_per_question} discussions",
+        "turns": f"{turns:,} a step, {total(turns)}",
+        "samples": f"about {turns // policies:,} a step and policy, {total(turns // policies)}",
+        "optimizer steps": f"about {updates:,} a step and policy, {most}",
+        "generated tokens": f"at most {answer_tokens:,} a step, {total(answer_tokens)}",
+        "prompt tokens": f"at most {prompt_tokens:,} a step, {total(prompt_tokens)}",
+    }
 
 
-def _placement(config: Config, kind: str) -> list[str]:
+def _placement(config: Config) -> list[str]:
     """Who uses which GPUs; numbers are Ray's to choose, groups are not."""
-    lines, per, engine = [], config.gpus.per_policy, config.engine
-    on_gpu = kind == "vllm"
+    lines = []
     for index, (policy, model) in enumerate(config.policies().items()):
         agents = ", ".join(agent for agent, other, _ in config.named_agents() if other == policy)
-        reference = " + reference" if config.train.kl_weight > 0 else ""
-        if not on_gpu:
-            place = "CPU: the actor generates"
-        elif config.gpus.colocate:
-            place = f"GPU group {index}: {per} GPU(s) shared by actor{reference} and {engine.per_policy} vLLM engine(s), taking turns"
-        else:
-            place = f"GPU group {index}: {per} GPU(s) for the actor{reference}, {engine.per_policy * engine.tensor_parallel} for vLLM"
-        lines.append(f"{policy}  ({model})  agents: {agents}  {place}")
+        lines.append(f"{policy}  ({model})  agents: {agents}  {_place(config, index)}")
     return lines
+
+
+def _place(config: Config, index: int) -> str:
+    engine, actors = config.engine, config.gpus.per_policy
+    actor = "actor + reference" if config.train.kl_weight > 0 else "actor"
+    if config.engine_kind(has_gpu=not on_cpu(config)) == "transformers":
+        return f"{'CPU' if on_cpu(config) else f'GPU group {index}: 1 GPU'}: {actor}; the actor generates"
+    if on_cpu(config):
+        return f"CPU: {actor} and {engine.per_policy} vLLM engine(s)"
+    if config.gpus.colocate:
+        return (
+            f"GPU group {index}: {actors} GPU(s) shared by {actor} and {engine.per_policy} vLLM engine(s), taking turns"
+        )
+    return f"GPU group {index}: {actors} GPU(s) for {actor}, {engine.per_policy * engine.tensor_parallel} for vLLM"

@@ -7,10 +7,10 @@ from marti_ext.config import Config
 
 
 class Loggers:
-    def __init__(self, config: Config, folder: Path) -> None:
+    def __init__(self, config: Config, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.board = SummaryWriter(str(folder / "tensorboard"))
+        self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
         self.wandb = None
         if config.log.wandb_project:
             import wandb

@@ -1,5 +1,6 @@
 """Question records and where they come from."""
 
+import codecs
 import dataclasses
 import json
 import random
@@ -22,67 +23,88 @@ class Question:
     task: str
     source: str
     prompt: str
-    answer: str | None
+    answer: str | None = None
 
     def without_answer(self) -> "Question":
         return dataclasses.replace(self, answer=None)
 
 
+KEYS = tuple(field.name for field in dataclasses.fields(Question))
+
+
 def load_questions(path: Path) -> list[Question]:
-    """Reads a .jsonl file of records, or a .json file that holds a list of them.
+    """Reads a .jsonl file of records, or a .json file that holds a list of them; keys that are not ours are ignored.
 
     Raises BadData with every bad row of the file, by line (.jsonl) or position in the list (.json).
     """
-    questions, problems, seen = [], [], set()
+    questions, problems, places = [], [], {}
     for place, row in _rows(path):
-        problem = _problem_with(row, seen)
-        if problem:
-            problems.append(f"{place}: {problem}")
+        found = [row.args[0]] if isinstance(row, BadData) else _problems_with(row, places)
+        if found:
+            problems.append(f"{path}, {place}: {'; '.join(found)}")
         else:
-            seen.add(row["id"])
-            questions.append(Question(**{field.name: row[field.name] for field in dataclasses.fields(Question)}))
+            places[row["id"]] = place
+            questions.append(Question(**{key: row[key] for key in KEYS}))
     if not questions and not problems:
-        problems.append(f"{path}: no questions; expected one JSON record a line with id, task, source, prompt, answer")
+        problems.append(f"{path}: no questions; expected one JSON record a line with {', '.join(KEYS)}")
     if problems:
-        more = [f"... and {len(problems) - 20} more"] if len(problems) > 20 else []
+        more = [f"... and {len(problems) - 20} more bad rows"] if len(problems) > 20 else []
         raise BadData("\n".join(problems[:20] + more))
     return questions
 
 
 def _rows(path: Path) -> Iterator[tuple[str, object]]:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix == ".json":
-        try:
-            rows = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise BadData(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
-        if not isinstance(rows, list):
-            raise BadData(f"{path}: expected a list of question records, found {type(rows).__name__}")
-        yield from ((f"{path}, record {number}", row) for number, row in enumerate(rows, 1))
+    """(place, row) of every row; a row that is not JSON is a BadData."""
+    try:
+        content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read ({error.strerror})") from None
+    if path.suffix != ".json":
+        for number, line in enumerate(content.split(b"\n"), 1):
+            if line.strip():
+                yield f"line {number}", _parse(line)
         return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield f"{path}, line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                yield f"{path}, line {number}", f"not JSON ({error.msg})"
+    rows = _parse(content)
+    if isinstance(rows, BadData):
+        raise BadData(f"{path}: {rows}")
+    if not isinstance(rows, list):
+        raise BadData(f"{path}: expected a list of question records, found {type(rows).__name__}")
+    yield from ((f"record {number}", row) for number, row in enumerate(rows, 1))
 
 
-def _problem_with(row: object, seen: set[str]) -> str | None:
-    if isinstance(row, str):
-        return row
+def _parse(content: bytes) -> object:
+    """JSON, or a BadData that says why it is none."""
+    try:
+        return json.loads(content.decode())
+    except UnicodeDecodeError as error:
+        return BadData(f"not UTF-8 (byte {error.start + 1})")
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        return BadData(f"not JSON ({error.msg}: {line}column {error.colno})")
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        return BadData(f"not JSON that can be read ({error})")
+
+
+def _problems_with(row: object, places: dict[str, str]) -> list[str]:
     if not isinstance(row, dict):
-        return f"expected a JSON object, found {type(row).__name__}"
-    for key in ("id", "task", "source", "prompt", "answer"):
-        if key not in row:
-            return f"`{key}` is missing; expected id, task, source, prompt, answer"
-        if not isinstance(row[key], str):
-            return f"`{key}` must be a string, found {type(row[key]).__name__}"
-        if not row[key].strip():
-            return f"`{key}` is empty"
-    if row["task"] not in TASKS:
-        return f"unknown task {row['task']!r}; expected one of {', '.join(TASKS)}"
-    return f"id {row['id']!r} occurs twice" if row["id"] in seen else None
+        return [f"expected a JSON object, found {type(row).__name__}"]
+    problems = [problem for key in KEYS if (problem := _problem_with(row, key))]
+    if not problems and row["task"] not in TASKS:
+        problems.append(f"unknown task {row['task']!r}; expected one of {', '.join(TASKS)}")
+    if not problems and row["id"] in places:
+        problems.append(f"id {row['id']!r} is that of {places[row['id']]} too")
+    return problems
+
+
+def _problem_with(row: dict, key: str) -> str | None:
+    if key not in row:
+        return f"`{key}` is missing"
+    value = row[key]
+    if not isinstance(value, str):
+        return f"`{key}` must be a string, found {type(value).__name__}"
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        return f"`{key}` holds half a character (a lone surrogate)"
+    return None if value.strip() else f"`{key}` is empty"
 
 
 class QuestionSource:

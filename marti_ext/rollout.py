@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,11 +132,10 @@ class Rollout:
         A question whose turn fails for good is left out, counted in `progress` and named in the log.
         """
         progress.questions += len(questions) * copies
-        tasks = [
-            asyncio.create_task(self._discuss(question, step, copy, progress))
-            for question in questions
-            for copy in range(copies)
-        ]
+        tasks, begun = [], Counter()  # a question may be dealt twice in a step: no two of its discussions are the same
+        for question in (question for question in questions for _ in range(copies)):
+            tasks.append(asyncio.create_task(self._discuss(question, step, begun[question.id], progress)))
+            begun[question.id] += 1
         try:
             for task in asyncio.as_completed(tasks):
                 trajectory = await task

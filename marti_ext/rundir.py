@@ -1,20 +1,23 @@
 """The folder of a run. Every file is written aside and renamed; a step counts when `checkpoints/state.json` names it."""
 
+import gzip
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from marti_ext.config import ROOT, Config, ConfigError
-from marti_ext.trajectory import open_jsonl
+from marti_ext.config import ROOT, Config
 
 MAY_CHANGE = {"runs_dir", "train.steps", "train.epochs", "checkpoint", "log"}  # by a resumed run
 
@@ -39,32 +42,33 @@ class RunDir:
 
     def problem(self, resume: str) -> str | None:
         """Why this run cannot begin here; looks only, changes nothing."""
-        exists = (self.path / "config.yaml").exists()
+        try:
+            return self._conflict(resume) or self._not_writable()
+        except OSError as error:
+            return f"runs_dir: {self.path} cannot be used ({error.strerror}): choose another with --set runs_dir=..."
+
+    def _conflict(self, resume: str) -> str | None:
+        begun = (self.path / "config.yaml").exists()
+        used = self.path.exists() and any(self.path.iterdir())
         if resume == "must" and not self.state_file.exists():
             return f"--resume must: {self.path} holds no checkpoint"
-        if resume == "never" and self.path.exists() and any(self.path.iterdir()):
+        if resume == "never" and used:
             return f"{self.path} exists: continue it with --resume auto, or choose another name (--set name=...)"
-        if resume == "auto" and self.path.exists() and any(self.path.iterdir()) and not exists:
+        if used and not begun:
             return f"{self.path} exists but holds no config.yaml, so it is no run to continue: choose another name"
-        if exists:
-            changed = _differences(yaml.safe_load((self.path / "config.yaml").read_text()), self.config.model_dump())
-            if changed:
-                return f"{self.path} was begun with other settings: {'; '.join(changed)}. Choose another name"
-        return self._not_writable()
-
-    def _not_writable(self) -> str | None:
-        folder = self.path
-        while not folder.exists():
-            folder = folder.parent
-        if not folder.is_dir():
-            return f"runs_dir: {folder} is a file, not a folder"
-        probe = folder / f".probe-{os.getpid()}"
-        try:
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            return f"runs_dir: cannot write to {folder} ({error.strerror}): choose another with --set runs_dir=..."
+        if not begun:
+            return None
+        stored = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
+        changed = _differences(stored, self.config.model_dump())
+        if changed:
+            return f"{self.path} was begun with other settings: {'; '.join(changed)}. Choose another name"
         return None
+
+    def _not_writable(self) -> None:
+        """Raises OSError if a file cannot be made where the run will be."""
+        folder = next(folder for folder in (self.path, *self.path.parents) if folder.exists())
+        with tempfile.TemporaryFile(dir=folder):
+            pass
 
     def open(self) -> dict[str, Any] | None:
         """Makes the folder, or takes up its last complete step; returns the state to continue from."""
@@ -77,25 +81,24 @@ class RunDir:
         return state
 
     def _record_origin(self) -> None:
-        with open(self.path / "command.txt", "a") as file:
-            file.write(shlex.join([Path(sys.executable).name, *sys.argv]) + "\n")
-        git = ["git", "-C", str(ROOT)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-        diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True).stdout
-        write_atomically(self.path / "code.diff", f"commit {commit or 'unknown'}\n{diff}")
-        packages = sorted({f"{package.metadata['Name']}=={package.version}" for package in distributions()})
+        """What it takes to run it again. Nothing of the environment's variables is written: keys are kept there."""
+        with open(self.path / "command.txt", "a", encoding="utf-8") as file:
+            file.write(shlex.join(["python", "-m", "marti_ext", *sys.argv[1:]]) + "\n")
         write_atomically(
-            self.path / "environment.txt", "\n".join([f"python {sys.version.split()[0]}", *packages]) + "\n"
+            self.path / "code.diff", f"commit {_git('rev-parse', 'HEAD') or 'unknown'}\n{_git('diff', 'HEAD')}\n"
         )
+        write_atomically(self.path / "environment.txt", _packages())
 
     def _forget_after(self, step: int) -> None:
         """Removes what was written for steps that did not become complete."""
         if self.metrics_file.exists():
-            lines = [line for line in self.metrics() if line["step"] <= step]
+            lines = [line for line in read_metrics(self.path) if line["step"] <= step]
             write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines))
-        for file in (self.path / "trajectories").iterdir():
-            if file.suffix == ".part" or int(file.name.split(".")[0].removeprefix("step_")) > step:
+        for number, file in stored_steps(self.path):
+            if number > step:
                 file.unlink()
+        for file in self.path.rglob("*.part"):
+            file.unlink()
         if step == 0:
             shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
 
@@ -106,27 +109,16 @@ class RunDir:
         """A writer of trajectories under this name (`trajectories/step_00001`, ...); the file appears when it is whole."""
         final = self.path / f"{name}.jsonl.gz"
         aside = final.with_name(final.name + ".part")
-        with open_jsonl(aside.with_suffix(".part.gz"), "w") as file:
+        with gzip.open(aside, "wt", encoding="utf-8") as file:
             yield lambda trajectory: file.write(trajectory.to_json() + "\n")
-        aside.with_suffix(".part.gz").replace(final)
+        aside.replace(final)
 
     def log(self, line: dict[str, Any]) -> None:
         """Appends one step to metrics.jsonl."""
-        with open(self.metrics_file, "a") as file:
+        with open(self.metrics_file, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line that a kill cut short is left out."""
-        lines = self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []
-        whole = []
-        for line in lines:
-            try:
-                whole.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return whole
 
     def complete_step(self, state: dict[str, Any]) -> None:
         """The marker: from here on the step counts."""
@@ -134,10 +126,42 @@ class RunDir:
 
 
 def check_run(run: Path) -> Path:
-    """A run folder given on the command line. Raises ConfigError if it is none."""
+    """A run folder given on the command line. Raises LookupError if it is none."""
     if not (run / "config.yaml").is_file():
-        raise ConfigError([f"{run}: no run folder (it holds no config.yaml); runs are written to runs/<name>"])
+        raise LookupError(f"{run}: no run folder (it holds no config.yaml); runs are written to runs/<name>")
     return run
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl; a last line that a kill cut short is left out."""
+    file = run / "metrics.jsonl"
+    whole = []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+        try:
+            whole.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return whole
+
+
+def stored_steps(run: Path) -> list[tuple[int, Path]]:
+    """(step, its trajectory file), in order."""
+    named = re.compile(r"step_(\d+)\.jsonl\.gz")
+    files = [(match, file) for file in (run / "trajectories").glob("*") if (match := named.fullmatch(file.name))]
+    return sorted((int(match[1]), file) for match, file in files)
+
+
+@cache
+def _packages() -> str:
+    packages = sorted({f"{package.metadata['Name']}=={package.version}" for package in distributions()})
+    return "\n".join([f"python {sys.version.split()[0]}", *packages]) + "\n"
+
+
+def _git(*arguments: str) -> str:
+    """What git says about this code; nothing where there is no git or no repository."""
+    if shutil.which("git") is None:
+        return ""
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
 
 
 def _differences(old: dict, new: dict, at: str = "") -> list[str]:

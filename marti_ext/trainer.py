@@ -41,7 +41,7 @@ def train(config: Config, run: RunDir, display: Display) -> None:
 
 async def _train(config, run, display, kind, questions, state) -> None:
     steps = total_steps(config, len(questions))
-    if state and state["step"] >= steps:
+    if state and state.get("finished") and state["step"] >= steps:
         display.say(f"{run.path} is complete: {state['step']} steps")
         return
     names = ", ".join(config.policies())
@@ -51,11 +51,13 @@ async def _train(config, run, display, kind, questions, state) -> None:
     trainer = Trainer(config, run, display, policies, QuestionSource(questions, config.seed), steps)
     if state:
         await trainer.resume(state)
+    trainer.loggers = Loggers(config, run.path, first_step=trainer.step + 1)
     await trainer.evaluate("untrained")
     while trainer.step < steps:
         await trainer.run_step()
     await trainer.evaluate("trained")
     await trainer.save_policies()
+    trainer.mark(finished=True)
     trainer.loggers.close()
 
 
@@ -80,7 +82,7 @@ class Trainer:
         )
         speakers = [policies[policy].speaker(agent) for agent, policy, _ in config.named_agents()]
         self.rollout = Rollout(config.make_method(), speakers, self.limits, config.seed)
-        self.loggers = Loggers(config, run.path)
+        self.loggers: Loggers | None = None
         self.began, self.steps_timed = time.time(), 0
 
     async def resume(self, state: dict[str, Any]) -> None:
@@ -110,7 +112,8 @@ class Trainer:
             line["policies"][name]["peak_memory_gib"] = await asyncio.to_thread(policy.peak_memory)
         line["time"]["step"] = time.time() - began
         self.run.log(line)
-        self.loggers.log(line)
+        if self.loggers:
+            self.loggers.log(line)
         self.step = step
         if step % self.config.checkpoint.every == 0 or step == self.steps:
             await self._checkpoint()
@@ -177,7 +180,12 @@ class Trainer:
 
     async def _checkpoint(self) -> None:
         await asyncio.gather(*(wait for policy in self.policies.values() for wait in policy.save_checkpoint(self.step)))
-        self.run.complete_step({"step": self.step, "source": self.source.state(), "idle": dict(self.idle)})
+        self.mark()
+
+    def mark(self, finished: bool = False) -> None:
+        """From here on the step counts, and with `finished` the run is done: measured and saved."""
+        state = {"step": self.step, "source": self.source.state(), "idle": dict(self.idle), "finished": finished}
+        self.run.complete_step(state)
 
     def _check_idle(self) -> None:
         limit = self.config.train.max_idle_steps
@@ -219,9 +227,9 @@ class Trainer:
     # ── Before and after ──
 
     async def evaluate(self, stage: str) -> None:
-        """Measures every policy on the held-out questions, once; a resumed run finds the result."""
+        """Measures every policy on the held-out questions. A resumed run finds what its policies did untrained."""
         result = self.run.path / "evaluation" / f"{stage}.json"
-        if self.config.data.evaluation is None or result.exists() or (stage == "untrained" and self.step > 0):
+        if self.config.data.evaluation is None or (stage == "untrained" and (result.exists() or self.step > 0)):
             return
         settings = self.config.evaluation
         questions = load_questions(locate(self.config.data.evaluation))[: settings.limit]

@@ -2,9 +2,12 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from marti_ext.questions import Question
 
@@ -61,29 +64,31 @@ class Trajectory:
         record = {"question": asdict(self.question), "method": self.method, "turns": turns, "metrics": self.metrics}
         return json.dumps(record, ensure_ascii=False)
 
-    @classmethod
-    def from_json(cls, line: str) -> "Trajectory":
-        record = json.loads(line)
-        question = Question(**record["question"])
-        turns = [Turn(**turn) for turn in record["turns"]]
-        return cls(question, record["method"], turns, record.get("metrics", {}))
+
+READER = TypeAdapter(Trajectory)  # checks types; keys that are not ours are ignored
 
 
-def open_jsonl(path: Path, mode: str):
-    """Opens a .jsonl or .jsonl.gz file as text; mode is "r" or "w"."""
+def read_trajectories(path: Path) -> Iterator[tuple[str, dict, Trajectory]]:
+    """(place, record, trajectory) of every line of a .jsonl or .jsonl.gz file; the record is the line as it was stored,
+    with keys that are not ours. Raises ValueError naming file and line of what is no trajectory or cannot be read.
+    """
+    number = 0
     opener = gzip.open if path.suffix == ".gz" else open
-    return opener(path, mode + "t", encoding="utf-8")
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield (f"{path}, line {number}", *_parse(f"{path}, line {number}", line))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read after line {number}: {error}") from None
 
 
-def read_trajectories(path: Path) -> Iterator[Trajectory]:
-    """Trajectories of a .jsonl or .jsonl.gz file. Raises ValueError naming file and line of a bad one."""
-    with open_jsonl(path, "r") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield Trajectory.from_json(line)
-                except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-                    raise ValueError(
-                        f"{path}, line {number}: not a trajectory ({type(error).__name__}: {error}); "
-                        "expected the keys question, method, turns"
-                    ) from None
+def _parse(place: str, line: str) -> tuple[dict, Trajectory]:
+    try:
+        record = json.loads(line)
+        return record, READER.validate_python(record)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON ({error.msg})") from None
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the line'}: {one['msg']}" for one in error.errors()[:3])
+        raise ValueError(f"{place}: not a trajectory ({wrong})") from None

@@ -1,6 +1,8 @@
 """Discussions of a run, readable in a terminal: who said what, in answer to what, score and reward."""
 
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -9,6 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from marti_ext.rundir import stored_steps
 from marti_ext.trajectory import Trajectory, Turn, read_trajectories
 
 COLORS = {"solution": "green", "evaluation": "yellow", "scoring": "cyan"}
@@ -19,65 +22,62 @@ def view(run: Path, question: str | None, step: int | None) -> None:
     console = Console()
     if question is None:
         console.print(_listing(run, step))
-        console.print(f"python -m marti_ext view {run} --question ID shows the discussions of one")
+        print(f"python -m marti_ext view {run} --question ID shows the discussions of one")
         return
     found = [(number, one) for number, one in _trajectories(run, step) if one.question.id == question]
     if not found:
         raise LookupError(f"{run}: no discussion of question {question!r}; `view {run}` lists the questions")
-    with console.pager(styles=True) if console.is_terminal else _no_pager():
+    os.environ.setdefault("LESS", "-FRX")  # R: shows colors
+    with console.pager(styles=True) if console.is_terminal else nullcontext():
         for number, trajectory in found:
             console.print(_discussion(number, trajectory))
 
 
-class _no_pager:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *error):
-        return False
-
-
 def _trajectories(run: Path, step: int | None) -> Iterator[tuple[int, Trajectory]]:
-    for file in sorted((run / "trajectories").glob("step_*.jsonl.gz")):
-        number = int(file.name.split(".")[0].removeprefix("step_"))
+    for number, file in stored_steps(run):
         if step in (None, number):
-            for trajectory in read_trajectories(file):
+            for _, _, trajectory in read_trajectories(file):
                 yield number, trajectory
 
 
 def _listing(run: Path, step: int | None) -> Table:
     table = Table("step", "question", "task", "turns", "solution rewards", "problem")
     for number, trajectory in _trajectories(run, step):
-        rewards = " ".join(_reward(turn) for turn in trajectory.of("solution"))
-        problem = Text(" ".join(plain(trajectory.question.prompt).split())[:60])
         question = trajectory.question
-        table.add_row(
-            str(number), Text(plain(question.id)), question.task, str(len(trajectory.turns)), rewards, problem
-        )
+        rewards = " ".join(_reward(turn) for turn in trajectory.of("solution"))
+        problem = " ".join(question.prompt.split())[:60]
+        cells = (str(number), question.id, question.task, str(len(trajectory.turns)), rewards, problem)
+        table.add_row(*(Text(plain(cell)) for cell in cells))  # Text: what looks like rich's markup is none
     if not table.row_count:
-        raise LookupError(f"{run}: no discussions stored" + (f" for step {step}" if step else ""))
+        raise LookupError(f"{run}: no discussions stored" + (f" for step {step}" if step is not None else ""))
     return table
 
 
 def _discussion(step: int, trajectory: Trajectory) -> Group:
     question = trajectory.question
-    answer = f"\n\nanswer: {plain(question.answer)}" if question.answer is not None else ""
-    head = Panel(
-        Text(plain(question.prompt) + answer), title=Text(f"step {step}  {plain(question.id)}  ({question.task})")
-    )
-    return Group(head, *(_turn(turn) for turn in sorted(trajectory.turns, key=lambda turn: (turn.round, turn.id))))
+    answer = f"\n\nanswer: {question.answer}" if question.answer is not None else ""
+    title = Text(plain(f"step {step}  {question.id}  ({question.task})"))
+    head = Panel(Text(plain(question.prompt + answer)), title=title)
+    return Group(head, *(_turn(turn, depth) for turn, depth in _in_order(trajectory.turns)))
 
 
-def _turn(turn: Turn) -> Padding:
-    """Indented by how deep it stands: a solution, under it its evaluations, under these their scorings."""
+def _in_order(turns: list[Turn], parent: int | None = None, depth: int = 0) -> Iterator[tuple[Turn, int]]:
+    """(turn, depth): a solution, under it its evaluations, under these their scorings."""
+    for turn in turns:
+        if (turn.parents[-1] if turn.parents else None) == parent:
+            yield turn, depth
+            yield from _in_order(turns, turn.id, depth + 1)
+
+
+def _turn(turn: Turn, depth: int) -> Padding:
     heading = f"round {turn.round}  {turn.role} #{turn.id} by {turn.agent}"
     heading += f" on {', '.join(f'#{parent}' for parent in turn.parents)}" if turn.parents else ""
     if turn.role == "scoring":
         heading += f"  score {turn.score if turn.score is not None else 'unreadable'}"
     heading += f"  reward {_reward(turn)}"
     heading += "  (truncated)" if turn.truncated else ""
-    text = Text.assemble((heading, f"bold {COLORS.get(turn.role, 'white')}"), "\n", plain(turn.response))
-    return Padding(text, (0, 0, 1, 3 * len(turn.parents)))
+    style = f"bold {COLORS.get(turn.role, 'white')}"
+    return Padding(Text.assemble((plain(heading), style), "\n", plain(turn.response)), (0, 0, 1, 3 * depth))
 
 
 def _reward(turn: Turn) -> str:

@@ -46,6 +46,15 @@ def test_copies_of_a_question_are_independent_discussions():
     assert len({one.to_json() for one in found if one.question.id == "q0"}) == 4
 
 
+def test_a_question_that_is_dealt_twice_in_a_step_is_discussed_anew():
+    rollout = Rollout(CoMAS(CoMASOptions(rounds=1), 2), speakers(answer), Limits(4096, 64, 1.0), 0)
+
+    async def run():
+        return [one.to_json() async for one in rollout.run(questions(1) * 2, 1, 2, Progress())]
+
+    assert len(set(asyncio.run(run()))) == 4
+
+
 def test_a_failed_turn_is_retried():
     failures = iter([RuntimeError("engine hiccup")])
     progress = Progress()

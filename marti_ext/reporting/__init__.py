@@ -21,8 +21,12 @@ def report(run: Path) -> str:
             markdown,
             f"table            {run / 'comparison.md'} (and .csv)",
         ]
+    else:
+        lines.append("no evaluation yet")
     metrics = load_metrics(run)
-    if len(metrics):
+    if metrics.empty:
+        lines.append("no steps yet")
+    else:
         for figure in draw_curves(metrics, run / "figures"):
             lines.append(f"figure           {figure}")
     for name, what in {
@@ -31,6 +35,6 @@ def report(run: Path) -> str:
         "policies": "trained policies in Hugging Face format",
         "tensorboard": "tensorboard --logdir",
     }.items():
-        if (run / name).exists():
+        if (run / name).is_file() or any((run / name).glob("*")):
             lines.append(f"{name:<16} {run / name}: {what}")
     return "\n".join(lines)

@@ -1,6 +1,5 @@
 """Reward and response length over the steps, per policy and role (the form of the paper's Figure 3)."""
 
-import json
 from pathlib import Path
 
 import matplotlib
@@ -9,15 +8,16 @@ import pandas as pd
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
+from marti_ext.rundir import read_metrics  # noqa: E402
+
+ORDER = ("solution", "evaluation", "scoring")  # other roles follow
 CURVES = {"reward": "mean reward", "length": "response length (tokens)"}
 
 
 def load_metrics(run: Path) -> pd.DataFrame:
     """One row per step, policy and role, with the numbers of metrics.jsonl."""
     rows = []
-    file = run / "metrics.jsonl"
-    for line in file.read_text().splitlines() if file.exists() else []:
-        step = json.loads(line)
+    for step in read_metrics(run):
         for policy, numbers in step["policies"].items():
             for role, of_role in numbers["roles"].items():
                 rows.append({"step": step["step"], "policy": policy, "role": role, **of_role})
@@ -31,7 +31,7 @@ def draw_curves(metrics: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def _draw(metrics: pd.DataFrame, column: str, label: str, file: Path) -> Path:
-    roles = [role for role in ("solution", "evaluation", "scoring") if role in set(metrics["role"])]
+    roles = sorted(set(metrics["role"]), key=lambda role: (ORDER.index(role) if role in ORDER else len(ORDER), role))
     figure, panels = plt.subplots(1, len(roles), figsize=(4.2 * len(roles), 3.4), squeeze=False, layout="constrained")
     for panel, role in zip(panels[0], roles, strict=True):
         for policy, lines in metrics[metrics["role"] == role].groupby("policy"):

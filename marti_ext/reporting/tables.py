@@ -7,6 +7,8 @@ import pandas as pd
 
 from marti_ext.evaluation import COLUMNS
 
+MEAN = "(mean)"  # no policy can have this name
+
 
 def evaluation_rows(run: Path) -> pd.DataFrame:
     """The rows of evaluation/*.json: stage, policy, task, questions, accuracy, invalid, tokens."""
@@ -19,14 +21,14 @@ def comparison(rows: pd.DataFrame) -> pd.DataFrame:
     percent. What was not measured is missing."""
     if rows.empty:
         return rows
-    mean = rows.groupby(["stage", "task"], as_index=False)[["questions", "accuracy"]].mean().assign(policy="mean")
+    mean = rows.groupby(["stage", "task"], as_index=False)[["questions", "accuracy"]].mean().assign(policy=MEAN)
     both = pd.concat([rows, mean])
     counts = both.groupby(["policy", "task"])["questions"].max().astype(int)
     wide = 100 * both.pivot_table(index=["policy", "task"], columns="stage", values="accuracy")
     wide = wide.reindex(columns=["untrained", "trained"])
     wide["difference"] = wide["trained"] - wide["untrained"]
     wide.insert(0, "questions", counts)
-    order = [*dict.fromkeys(rows["policy"]), "mean"]
+    order = [*dict.fromkeys(rows["policy"]), MEAN]
     tasks = [*sorted(set(rows["task"]) - {"all"}), "all"]
     wide = wide.reset_index()
     wide["policy"] = pd.Categorical(wide["policy"], order, ordered=True)
