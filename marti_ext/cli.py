@@ -121,14 +121,16 @@ def _rescore(args: argparse.Namespace) -> None:
     import json
 
     from marti_ext.config import load_method
+    from marti_ext.questions import TASKS
     from marti_ext.trajectory import read_trajectories
 
     sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # what it writes is JSON, on any terminal
     try:
         method = load_method(args.method, args.set)
         for place, record, trajectory in read_trajectories(args.file):
-            if method.sees_answers and trajectory.question.answer is None:
-                raise ValueError(f"{place}: question.answer is missing; method {args.method} rewards by it")
+            question = trajectory.question
+            if method.sees_answers and (question.answer is None or question.task not in TASKS):
+                raise ValueError(f"{place}: method {args.method} needs question.answer and a known question.task")
             for turn in trajectory.turns:
                 turn.score = turn.reward = None
             method.reward(trajectory)

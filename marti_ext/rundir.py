@@ -58,9 +58,13 @@ class RunDir:
             return f"{self.path} exists but holds no config.yaml, so it is no run to continue: choose another name"
         if not begun:
             return None
-        stored = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
-        changed = _differences(stored, self.config.model_dump())
-        if changed:
+        try:
+            stored = yaml.safe_load((self.path / "config.yaml").read_bytes())
+        except yaml.YAMLError:
+            stored = None
+        if not isinstance(stored, dict):
+            return f"{self.path}: its config.yaml cannot be read, so it cannot be continued: choose another name"
+        if changed := _differences(stored, self.config.model_dump()):
             return f"{self.path} was begun with other settings: {'; '.join(changed)}. Choose another name"
         return None
 

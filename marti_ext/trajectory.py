@@ -32,7 +32,6 @@ class Turn:
     num_tokens: int = 0  # of the response, its end token included
     score: int | None = None
     reward: float | None = None  # None: not trained on
-    group: str | None = None  # turns that are compared with each other, for credit that needs it
     prompt_ids: list[int] = field(default_factory=list)
     response_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)  # one per response token, at the sampling temperature

@@ -146,7 +146,8 @@ def test_stored_lines_that_cannot_be_rescored(capsys, tmp_path):
         error = fails(capsys, "rescore", file, "--method", "comas")
         assert f"{file}, line 2: " in error and expected in error and "\n" not in error
     file.write_text(json.dumps(good | {"question": good["question"] | {"answer": None}}))
-    assert f"{file}, line 1: question.answer is missing" in fails(capsys, "rescore", file, "--method", "verifier")
+    expected = f"{file}, line 1: method verifier needs question.answer and a known question.task"
+    assert expected in fails(capsys, "rescore", file, "--method", "verifier")
     assert "method.ronds: unknown" in fails(capsys, "rescore", file, "--method", "comas", "--set", "ronds=2")
     assert "method.name: found 'x'" in fails(capsys, "rescore", file, "--method", "x")
 

@@ -54,6 +54,9 @@ def test_a_folder_that_is_no_run_is_left_alone(run):
     (run.path / "thesis.txt").write_text("mine")
     assert "exists: " in run.problem("never")
     assert "holds no config.yaml, so it is no run to continue" in run.problem("auto")
+    for broken in ("[", "", "3"):
+        (run.path / "config.yaml").write_text(broken)
+        assert "config.yaml cannot be read" in run.problem("auto")
 
 
 def test_other_settings_are_listed_and_some_may_change(run, folder):  # noqa: F811

@@ -1,7 +1,7 @@
 """Trains the two tiny base policies of the toy world from nothing: first to calculate, then the role demonstrations.
 
     python data/toy/train_bases.py qwen2 --minutes 30            on one core, and then
-    python data/toy/train_bases.py qwen2 --minutes 18 --go-on    more of the role demonstrations
+    python data/toy/train_bases.py qwen2 --minutes 30 --go-on    more of the role demonstrations
 
 Writes data/toy/models/<name>/ in HF format (bfloat16). It never sees a question of the validation or test split. The two
 architectures have tokenizers, vocabularies and chat templates of their own. Their tokenizers merge across spaces, so a
