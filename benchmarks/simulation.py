@@ -59,18 +59,25 @@ class SimulatedEngine:
         self.timer: asyncio.TimerHandle | None = None
         self.complete = self
         self.remote = self._complete
+        self.cpu = (
+            0.0  # seconds that the simulation itself spent here, which a real engine would not spend in the driver
+        )
 
     async def _complete(self, prompt_ids: list[int], sampling: Sampling) -> Completion:
-        loop = asyncio.get_running_loop()
+        loop, began = asyncio.get_running_loop(), time.process_time()
         length = min(self.length(sampling.seed), sampling.max_tokens)
         self._advance(loop.time())
         future = loop.create_future()
         heapq.heappush(self.active, (self.tokens + length, next(self.order), future))
         self._set_timer(loop)
+        self.cpu += time.process_time() - began
         await future
+        began = time.process_time()
         start = sampling.seed % (len(self.text) - length)
         reason = "length" if length == sampling.max_tokens else "stop"
-        return Completion(self.text[start : start + length], [float(self.number)] * length, reason)
+        completion = Completion(self.text[start : start + length], [float(self.number)] * length, reason)
+        self.cpu += time.process_time() - began
+        return completion
 
     def _seconds_per_token(self) -> float:
         return SECONDS_PER_TOKEN * (1 + len(self.active) / LOAD_THAT_DOUBLES)
@@ -94,8 +101,10 @@ class SimulatedEngine:
         self.timer = loop.call_at(self._next_end(), self._on_timer, loop) if self.active else None
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        began = time.process_time()
         self._advance(loop.time())
         self._set_timer(loop)
+        self.cpu += time.process_time() - began
 
 
 @dataclass

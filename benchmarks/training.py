@@ -75,10 +75,8 @@ def compare(config: Config, policy: Any, pairs: int) -> dict:
     print(f"{'pair':>6} {'ours, s':>8} {'OpenRLHF, s':>12} {'ratio':>6}")
     pairs_seen = []
     for number in range(1, pairs + 1):
-        if number % 2:
-            pair = (ours(number + 1), theirs(number + 1))
-        else:
-            pair = (theirs(number + 1), ours(number + 1))[::-1]
+        seconds = {step: step(number + 1) for step in ((ours, theirs) if number % 2 else (theirs, ours))}
+        pair = (seconds[ours], seconds[theirs])
         pairs_seen.append(pair)
         print(f"{number:>6} {pair[0]:>8.2f} {pair[1]:>12.2f} {pair[0] / pair[1]:>6.3f}", flush=True)
     mine, other = (statistics.median(pair[side] for pair in pairs_seen) for side in (0, 1))

@@ -15,5 +15,5 @@ done
 echo
 for method in comas verifier; do
     echo "$method: mean accuracy over policies, untrained, trained, difference (a line per seed)"
-    grep -h '| mean .* all ' runs/toy-$method-seed*/comparison.md
+    grep -h '| (mean) .* all ' runs/toy-$method-seed*/comparison.md
 done

@@ -142,6 +142,8 @@ class TrainConfig(Section):
     max_idle_steps: int = Field(3, ge=1, description="stop when a policy had no gradient in so many steps in a row")
     gradient_checkpointing: bool = False
     zero_stage: Literal[2, 3] = 2
+    adam_offload: bool = Field(False, description="optimizer state in the memory of the CPU")
+    packing: bool = Field(False, description="no padding in micro-batches; where flash-attn is installed")
     lora_rank: int = Field(0, ge=0)
     precision: Literal["bf16", "fp16"] = "bf16"
 
@@ -161,6 +163,7 @@ class GpuConfig(Section):
 
 
 class EvaluationConfig(Section):
+    every: int | None = Field(None, ge=1, description="steps; untrained and trained policies are measured anyway")
     temperature: float = Field(0.7, ge=0)
     max_response_tokens: int = Field(2048, ge=1)
     limit: int | None = Field(None, ge=1, description="questions, the first of the file")
@@ -477,7 +480,9 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.vllm.enable_sleep = args.ds.enable_sleep = colocate
     args.ds.zero_stage, args.ds.param_dtype = train.zero_stage, train.precision
     args.ds.lora.rank = train.lora_rank
-    args.ds.attn_implementation = "flash_attention_2" if gpu and compat.flash_attn_installed() else "sdpa"
+    flash = gpu and compat.flash_attn_installed()
+    args.ds.attn_implementation = "flash_attention_2" if flash else "sdpa"
+    args.ds.adam_offload, args.ds.packing_samples = train.adam_offload, train.packing and flash
     folder = config.run_dir.resolve()
     args.ckpt.path = str(folder / "checkpoints" / policy)
     args.ckpt.output_dir = str(folder / "policies" / policy)

@@ -55,6 +55,8 @@ async def _train(config, run, display, kind, questions, state) -> None:
     await trainer.evaluate("untrained")
     while trainer.step < steps:
         await trainer.run_step()
+        if config.evaluation.every and trainer.step % config.evaluation.every == 0 and trainer.step < steps:
+            await trainer.evaluate(f"step_{trainer.step:05}")
     await trainer.evaluate("trained")
     await trainer.save_policies()
     trainer.mark(finished=True)

@@ -314,7 +314,7 @@ def test_every_row_of_table_2():
     assert train.gradient_checkpointing  # Gradient checkpoint
     assert train.precision == "bf16"  # Mixed precision
     assert config.engine.kind == "vllm"  # Enable vLLM
-    assert train.zero_stage == 2  # Enable DeepSpeed
+    assert train.zero_stage == 3  # Enable DeepSpeed
 
 
 def test_the_paper_is_counted_without_its_data():
