@@ -196,6 +196,7 @@ async def _toy(config: Any, policies: dict, repeats: int) -> dict:
             took, done = await run_once(rollout, questions, TOY_COPIES, TOY_ROUNDS, name == "barrier")
             seconds[name].append(took)
             found[name] = lengths(done)
+            print(f"run {seed}, {name}: {took:.1f} s", flush=True)
         assert found["ours"] == found["barrier"], "the schedules did not have the same work"
         ours, barrier = seconds["ours"][-1], seconds["barrier"][-1]
         rows.append((f"run {seed}", f"{ours:.1f}", f"{barrier:.1f}", f"{barrier / ours:.2f}"))

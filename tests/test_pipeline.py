@@ -163,13 +163,13 @@ def test_two_steps_on_real_questions(runs):
     file.write_text(json.dumps(questions))
     settings = {
         "data.train": file, "data.evaluation": "null", "train.steps": 2, "train.train_on_truncated": "true",
-        "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 1024,
+        "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 640,
     }  # fmt: skip
     run(command(runs, "real", **settings))
     lines = metrics(runs / "real")
     assert len(lines) == 2
     for line in lines:
         assert line["discussions"] + line["failed"] == 12
-        assert line["discussions"] >= 6
+        assert line["discussions"] >= 4
         assert all(policy["optimizer_steps"] > 0 for policy in line["policies"].values())
     assert sum(line["shortened_prompts"] + line["cut_prompts"] for line in lines) > 0
