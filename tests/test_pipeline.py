@@ -163,13 +163,14 @@ def test_two_steps_on_real_questions(runs):
     file.write_text(json.dumps(questions))
     settings = {
         "data.train": file, "data.evaluation": "null", "train.steps": 2, "train.train_on_truncated": "true",
-        "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 640,
+        "rollout.questions_per_step": 24, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 300, "rollout.max_response_tokens": 12,
     }  # fmt: skip
     run(command(runs, "real", **settings))
     lines = metrics(runs / "real")
     assert len(lines) == 2
     for line in lines:
-        assert line["discussions"] + line["failed"] == 12
-        assert line["discussions"] >= 4
+        assert line["discussions"] + line["failed"] == 24
+        assert line["discussions"] >= 6
         assert all(policy["optimizer_steps"] > 0 for policy in line["policies"].values())
+        assert any(role["truncated"] > 0 for policy in line["policies"].values() for role in policy["roles"].values())
     assert sum(line["shortened_prompts"] + line["cut_prompts"] for line in lines) > 0
