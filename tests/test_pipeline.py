@@ -163,7 +163,8 @@ def test_two_steps_on_real_questions(runs):
     file.write_text(json.dumps(questions))
     settings = {
         "data.train": file, "data.evaluation": "null", "train.steps": 2, "train.train_on_truncated": "true",
-        "rollout.questions_per_step": 24, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 300, "rollout.max_response_tokens": 12,
+        "rollout.questions_per_step": 24, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 300,
+        "rollout.max_response_tokens": 12,
     }  # fmt: skip
     run(command(runs, "real", **settings))
     lines = metrics(runs / "real")
