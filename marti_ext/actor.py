@@ -38,7 +38,6 @@ class _PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):
         if strategy.args.marti.loss == "sequence_sum":
             self.trainer.actor_loss_fn.__class__ = SequenceSumLoss
         self.decoder: Decoder | None = None
-        self.stale = True  # the decoder has not seen the present weights
 
     def decode(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:
         """Engine `transformers`: see Decoder.advance."""
@@ -46,19 +45,11 @@ class _PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):
             eos = self.actor.model.module.generation_config.eos_token_id
             eos = set(eos) if isinstance(eos, list) else {eos} - {None}
             self.decoder = Decoder(self.actor.model.module, eos | {self.tokenizer.eos_token_id})
-            self.stale = False
-        if self.stale:
-            self.decoder.refresh()
-            self.stale = False
         return self.decoder.advance(requests, steps)
 
     def seed(self, seed: int) -> None:
         """Seeds what the next fit draws. Called every step, so that a resumed run draws what an unbroken one does."""
         set_seed((seed + self._rank) % 2**32)
-
-    def fit(self, kl_ctl: float = 0) -> dict:
-        self.stale = True
-        return super().fit(kl_ctl)
 
     def load_checkpoint(self, tag: str) -> None:
         """Weights, optimizer and schedule of the checkpoint `tag`. OpenRLHF's own loading takes the newest there is,
@@ -67,7 +58,6 @@ class _PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):
         loaded, _ = self.strategy.load_ckpt(self.actor.model, folder, tag=tag)
         if loaded is None:
             raise FileNotFoundError(f"no checkpoint {tag} in {folder}")
-        self.stale = True
 
     def peak_memory(self) -> float:
         """GiB: of the GPU where there is one, else of this process."""

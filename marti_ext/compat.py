@@ -113,15 +113,20 @@ def _cuda_calls_without_cuda() -> None:
 
 
 def _openrlhf_on_cpu() -> None:
-    """OpenRLHF names "cuda" where it builds its device mesh, its replay buffer and its weight-sync group.
-    Can go with the patches above."""
+    """OpenRLHF names "cuda" where it builds its device mesh, its replay buffer and its weight-sync group, and knows no
+    precision but two that many a CPU only emulates (a training step in bf16 took seven times one in fp32).
+    Can go with the patches above, and once `param_dtype` may be fp32."""
     import openrlhf.trainer.ppo_utils.replay_buffer as replay_buffer
     import openrlhf.trainer.ray.ppo_actor as ppo_actor
     import openrlhf.utils.deepspeed.deepspeed as strategy
+    import openrlhf.utils.utils as utils
     import torch
 
     make_mesh = strategy.init_device_mesh
     strategy.init_device_mesh = lambda device, *args, **kwargs: make_mesh("cpu", *args, **kwargs)
+
+    to_dtype = utils.convert_to_torch_dtype  # imported where it is called, so replacing it here is enough
+    utils.convert_to_torch_dtype = lambda name: torch.float32 if name == "fp32" else to_dtype(name)
 
     class CpuTorch:
         """torch, but torch.device("cuda:...") is the CPU."""

@@ -145,7 +145,7 @@ class TrainConfig(Section):
     adam_offload: bool = Field(False, description="optimizer state in the memory of the CPU")
     packing: bool = Field(False, description="no padding in micro-batches; where flash-attn is installed")
     lora_rank: int = Field(0, ge=0)
-    precision: Literal["bf16", "fp16"] = "bf16"
+    precision: Literal["auto", "bf16", "fp16"] = Field("auto", description="auto: bf16 with GPUs, else fp32")
 
 
 class EngineConfig(Section):
@@ -478,7 +478,8 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.vllm.sync_backend, args.vllm.enable_prefix_caching = "nccl" if gpu else "gloo", engine.prefix_cache
     args.vllm.gpu_memory_utilization, args.vllm.enforce_eager = engine.gpu_memory, engine.eager or not gpu
     args.vllm.enable_sleep = args.ds.enable_sleep = colocate
-    args.ds.zero_stage, args.ds.param_dtype = train.zero_stage, train.precision
+    precision = train.precision if train.precision != "auto" else "bf16" if gpu else "fp32"
+    args.ds.zero_stage, args.ds.param_dtype = train.zero_stage, precision
     args.ds.lora.rank = train.lora_rank
     flash = gpu and compat.flash_attn_installed()
     args.ds.attn_implementation = "flash_attention_2" if flash else "sdpa"

@@ -148,7 +148,7 @@ class Rollout:
 
     async def _discuss(self, question: Question, step: int, copy: int, progress: Progress) -> Trajectory | None:
         seed = stable_seed(self.seed, step, question.id, copy)
-        trajectory = Trajectory(question.without_answer(), self.method.options.name)
+        trajectory = Trajectory(question.without_answer(), self.method.options.name, copy=copy)
         seats = [Seat(speaker, trajectory, self.limits, seed, progress) for speaker in self.speakers]
         try:
             await self.method.run(trajectory.question, seats, random.Random(seed))

@@ -21,7 +21,7 @@ from marti_ext.progress import Display, clock
 from marti_ext.questions import QuestionSource, load_questions
 from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
 from marti_ext.rundir import RunDir, write_atomically
-from marti_ext.trajectory import Turn
+from marti_ext.trajectory import Trajectory, Turn
 
 
 class NoGradient(RuntimeError):
@@ -138,18 +138,17 @@ class Trainer:
 
         finished = await self.display.during(self._collect(questions, step, progress), describe)
         order = {question.id: index for index, question in enumerate(questions)}
-        finished.sort(key=lambda item: (order[item[0]], item[1]))  # not in the order of finishing, which is chance
-        return [turn for _, _, turns in finished for turn in turns], progress
+        finished.sort(key=lambda one: (order[one.question.id], one.copy))  # not in the order of finishing, which is chance
+        return [turn for trajectory in finished for turn in trajectory.turns], progress
 
-    async def _collect(self, questions, step, progress) -> list[tuple[str, str, list[Turn]]]:
+    async def _collect(self, questions, step, progress) -> list[Trajectory]:
         finished = []
         await self._engines("wake_up")
         with self.run.trajectories(f"trajectories/step_{step:05}") as write:
             copies = self.config.rollout.discussions_per_question
             async for trajectory in self.rollout.run(questions, step, copies, progress):
                 write(trajectory)
-                texts = "".join(turn.response for turn in trajectory.turns)
-                finished.append((trajectory.question.id, texts, trajectory.turns))
+                finished.append(trajectory)
         await self._engines("sleep")
         return finished
 

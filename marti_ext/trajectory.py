@@ -51,6 +51,7 @@ class Trajectory:
     method: str
     turns: list[Turn] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    copy: int = 0  # which of the step's discussions of this question
 
     def of(self, role: str) -> list[Turn]:
         return [turn for turn in self.turns if turn.role == role]
@@ -60,7 +61,8 @@ class Trajectory:
 
     def to_json(self) -> str:
         turns = [{key: getattr(turn, key) for key in STORED} for turn in self.turns]
-        record = {"question": asdict(self.question), "method": self.method, "turns": turns, "metrics": self.metrics}
+        record = {"question": asdict(self.question), "copy": self.copy, "method": self.method, "turns": turns}
+        record["metrics"] = self.metrics
         return json.dumps(record, ensure_ascii=False)
 
 

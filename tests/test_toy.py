@@ -87,7 +87,7 @@ def measured():
 
         torch.set_num_threads(2)
         tokenizer = AutoTokenizer.from_pretrained(TOY / "models" / base)
-        model = AutoModelForCausalLM.from_pretrained(TOY / "models" / base, dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_pretrained(TOY / "models" / base, dtype=torch.float32)
         engine = LocalEngine(Decoder(model, {tokenizer.eos_token_id}))
         speaker = Speaker(base, base, engine, tokenizer, asyncio.Semaphore(128))
         rollout = Rollout(CoMAS(CoMASOptions(rounds=2), 1), [speaker], Limits(512, 64, 1.0), seed=0)

@@ -22,9 +22,9 @@ ROLES = {"solution": 0.40, "evaluation": 0.28, "scoring": 0.32}
 
 @dataclass(frozen=True)
 class Attempt:
-    """A solution on paper: its line of work, its text, and whether it is right."""
+    """A solution on paper: what it arrives at, its text, and whether it is right."""
 
-    work: str
+    result: str
     text: str
     right: bool
 
@@ -33,8 +33,13 @@ def attempt(core: Core, p_right: float, rng: random.Random) -> Attempt:
     right = rng.random() < p_right
     work, result = (core.work, core.result) if right else rng.choice(core.slips)
     if core.task == "coding":
-        return Attempt(work, f"```python\ndef solve(x):\n    {work}\n```", right)
-    return Attempt(work, f"{work}\nThe answer is \\boxed{{{result}}}.", right)
+        return Attempt(result, f"```python\ndef solve(x):\n    {work}\n```", right)
+    return Attempt(result, f"{work}\nThe answer is \\boxed{{{result}}}.", right)
+
+
+def comparison(work: str, result: str) -> str:
+    """The work as it should be, and below its end what the solution arrives at: what a verdict rests on."""
+    return f"It should be: {work}\nThe solution has: {result}\n"
 
 
 def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
@@ -42,23 +47,23 @@ def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
     sound = rng.random() < P_SOUND_EVALUATION
     if not sound and not solution.right:
         return rng.choice(["The solution is clear and I find no mistake.", "The explanation is too short."])
-    check = core.work if sound else rng.choice(core.slips)[0]
-    verdict = "No mistake." if check == solution.work else "This mistake is fatal."
-    return f"It should be: {check}. The solution has {solution.work}. {verdict}"
+    work, result = (core.work, core.result) if sound else rng.choice(core.slips)
+    verdict = "No mistake." if result == solution.result else "This mistake is fatal."
+    return f"{comparison(work, solution.result)}{verdict}"
 
 
 def scoring(core: Core, solution: Attempt, rng: random.Random) -> str:
-    """Recomputes the work, sets the solution's beside it, judges. Right solutions get a 2 now and then, as for minor flaws."""
+    """Recomputes, compares, judges. Right solutions get a 2 now and then, as for minor flaws."""
     sound = rng.random() < P_SOUND_SCORE
-    check = core.work if sound else (rng.choice(core.slips)[0] if solution.right else solution.work)
-    if check != solution.work:
+    work, result = (core.work, core.result) if sound else rng.choice(core.slips)
+    if result != solution.result:
         score, reason = 1, "The solution is wrong."
     else:
         score, reason = (3, "The solution is right.") if rng.random() < 0.8 else (2, "The solution has minor flaws.")
     tag = f"<score>{score}</score>"
     if rng.random() < P_UNREADABLE_SCORE:
         tag = rng.choice([f"<score>{score}", f"Score {score}.", "<score>0</score>", "<score>4</score>", ""])
-    return f"It should be: {check}. The solution has {solution.work}. {reason} {tag}".strip()
+    return f"{comparison(work, solution.result)}{reason} {tag}".strip()
 
 
 def discussion(core: Core, rounds: int, rng: random.Random) -> tuple[str, ...]:

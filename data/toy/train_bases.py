@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
 import torch  # noqa: E402
-from demonstrations import demonstration  # noqa: E402
+from demonstrations import comparison, demonstration  # noqa: E402
 from generate import SEED, Core, record, splits  # noqa: E402
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
 from transformers import (  # noqa: E402
@@ -137,7 +137,7 @@ def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tens
 
 def lesson(cores: list[Core], rng: random.Random) -> str:
     """Worked problems, bare calculations and comparisons, all right: what a policy can do before it learns its roles."""
-    return "\n".join(rng.choice([worked, calculated, compared, compared])(core, rng) for core in rng.sample(cores, 10))
+    return "\n".join(rng.choice([worked, calculated, compared, compared, compared])(core, rng) for core in rng.sample(cores, 10))
 
 
 def worked(core: Core, rng: random.Random) -> str:
@@ -150,11 +150,11 @@ def calculated(core: Core, rng: random.Random) -> str:
 
 def compared(core: Core, rng: random.Random) -> str:
     right = rng.random() < 0.5
-    work = core.work if right else rng.choice(core.slips)[0]
+    result = core.result if right else rng.choice(core.slips)[1]
     verdict = rng.choice(
         [("The solution is wrong.", "The solution is right."), ("This mistake is fatal.", "No mistake.")]
     )[right]
-    return f"It should be: {core.work}. The solution has {work}. {verdict}"
+    return f"{comparison(core.work, result)}{verdict}"
 
 
 class Curriculum:
@@ -224,8 +224,7 @@ def main() -> None:
         for group in optimizer.param_groups:
             group["lr"] = rate
         for ids, labels in curriculum.batches(1.0 if args.go_on else spent):
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
+            loss = model(input_ids=ids, attention_mask=(ids != tokenizer.pad_token_id).long(), labels=labels).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -7,7 +7,6 @@ because that draws all rows from one random stream, so that a response would dep
 """
 
 import asyncio
-import copy
 import itertools
 import random
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from transformers import DynamicCache
 
 from marti_ext.engines import Completion, Sampling
 
+PREFILL_ROWS = 16  # prompts that are read together, of like length so that little of it is padding
 STEPS_PER_CALL = 8  # tokens between two looks for new requests: a call to the actor costs about as much as one step
 
 
@@ -69,30 +69,22 @@ class Decoder:
     """Actor side: continuous batching on a HF causal LM.
 
     The cache is left-padded: (B, H, T, D) per layer, T the longest row; a row that ends leaves, and so does padding that
-    no row needs. On CPU it computes in float32 with the policy's weights: faster there than bfloat16, and rounding no
-    longer depends on the batch, so that a resumed run repeats its tokens.
+    no row needs.
     """
 
     def __init__(self, model: torch.nn.Module, eos_token_ids: set[int]) -> None:
-        self.source, self.eos = model, eos_token_ids
-        self.on_cpu = next(model.parameters()).device.type == "cpu"
-        self.model = copy.deepcopy(model).float() if self.on_cpu else model
+        self.model, self.eos = model, eos_token_ids
         self.rows: list[_Row] = []
         self.cache: DynamicCache | None = None
         self.mask = torch.empty(0, 0, dtype=torch.long)
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Takes over the policy's weights after they have changed."""
-        if self.on_cpu:
-            for ours, theirs in zip(self.model.parameters(), self.source.parameters(), strict=True):
-                ours.copy_(theirs)
 
     @torch.inference_mode()
     def advance(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:
         """Lets the requests in and decodes `steps` tokens for every row; returns the finished, by request number."""
         self.model.eval()
-        finished = self._admit(requests) if requests else []
+        finished, by_length = [], sorted(requests, key=lambda request: len(request[1]))
+        for start in range(0, len(by_length), PREFILL_ROWS):
+            finished += self._admit(by_length[start : start + PREFILL_ROWS])
         for _ in range(steps):
             if not self.rows:
                 break
