@@ -138,7 +138,9 @@ class Trainer:
 
         finished = await self.display.during(self._collect(questions, step, progress), describe)
         order = {question.id: index for index, question in enumerate(questions)}
-        finished.sort(key=lambda one: (order[one.question.id], one.copy))  # not in the order of finishing, which is chance
+        finished.sort(
+            key=lambda one: (order[one.question.id], one.copy)
+        )  # not in the order of finishing, which is chance
         return [turn for trajectory in finished for turn in trajectory.turns], progress
 
     async def _collect(self, questions, step, progress) -> list[Trajectory]:

@@ -41,20 +41,14 @@ def metrics(run_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def of_rollout(line: dict) -> dict:
-    """What was said in a step and how it was rewarded: a line of metrics without clock, machine and training."""
+def repeatable(line: dict) -> dict:
+    """A line of metrics without clock and machine. `engine_gap` is a difference of what is rounded differently."""
     kept = {key: value for key, value in line.items() if key not in ("time", "tokens_per_second", "policies")}
-    counts = ("roles", "samples", "not_trainable", "dropped", "optimizer_steps", "learning_rate")
-    return kept | {name: {key: policy[key] for key in counts} for name, policy in line["policies"].items()}
-
-
-def of_training(line: dict) -> list[float]:
-    return [policy[key] for policy in line["policies"].values() for key in ("loss", "grad_norm", "clip_ratio")]
-
-
-def questions_of(run_dir: Path, step: int) -> set[str]:
-    lines = gzip.decompress((run_dir / "trajectories" / f"step_{step:05}.jsonl.gz").read_bytes()).decode().splitlines()
-    return {json.loads(line)["question"]["id"] for line in lines}
+    machine = ("peak_memory_gib", "engine_gap")
+    return kept | {
+        name: {key: value for key, value in policy.items() if key not in machine}
+        for name, policy in line["policies"].items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +85,7 @@ def test_metrics_have_what_the_paper_plots(straight):
             assert policy["optimizer_steps"] == policy["samples"] // 16
             assert policy["grad_norm"] > 0
             assert 0 <= policy["clip_ratio"] < 1
-            assert policy["engine_gap"] < 0.02
+            assert policy["engine_gap"] < 1e-4
             assert policy["learning_rate"] == pytest.approx(3e-4)
         assert {"rollout", "experience", "training", "sync", "step"} <= set(line["time"])
         assert line["generated_tokens"] > 0
@@ -132,11 +126,7 @@ def test_a_finished_run_is_not_run_again_and_a_new_one_does_not_overwrite_it(str
 
 
 def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
-    """2 steps, SIGKILL, 2 steps: what 4 steps in one go measure.
-
-    The first step after the kill says the same, token for token. Its update may differ in the rounding of bfloat16 sums,
-    which is rare but can change what is said in the step after it; there only the work is compared.
-    """
+    """2 steps, SIGKILL, 2 steps: number for number what 4 steps in one go measure."""
     process = subprocess.Popen(
         command(runs, "killed"),
         cwd=ROOT,
@@ -156,12 +146,7 @@ def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
     said = run(command(runs, "killed", "--resume", "must"))
     assert "continuing after step 2" in said
     assert [line["step"] for line in metrics(runs / "killed")] == [1, 2, 3, 4]
-    resumed, unbroken = metrics(runs / "killed"), metrics(straight[0])
-    for ours, theirs in zip(resumed[:3], unbroken[:3], strict=True):
-        assert of_rollout(ours) == of_rollout(theirs)
-        assert of_training(ours) == pytest.approx(of_training(theirs), rel=0.05, abs=0.02)
-    assert resumed[3]["discussions"] == unbroken[3]["discussions"]
-    assert questions_of(runs / "killed", 4) == questions_of(straight[0], 4)
+    assert [*map(repeatable, metrics(runs / "killed"))] == [*map(repeatable, metrics(straight[0]))]
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")

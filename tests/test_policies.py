@@ -112,7 +112,7 @@ def test_the_embedded_engine_generates_with_the_present_weights(policies):
     for step in (11, 12):
         turns = discuss(policies, seed=step)
         for name, policy in policies.items():
-            assert gap(policy, [turn for turn in turns if turn.policy == name][:12]) < 0.02
+            assert gap(policy, [turn for turn in turns if turn.policy == name][:12]) < 1e-4
         train_all(policies, discuss(policies, seed=100 + step, count=12), step)
 
 
@@ -128,16 +128,12 @@ def test_training_one_policy_leaves_the_other_as_it_is(policies):
 
 
 def test_a_checkpoint_brings_back_weights_optimizer_and_schedule(policies):
-    """From the same checkpoint the same step gives the same weights, but for bfloat16 sums that are not always rounded
-    the same way."""
+    """From the same checkpoint the same step gives the same weights, to the last bit."""
     import ray
 
     policy = policies["qwen"]
     turns = discuss(policies, seed=31, count=12)
     batch, probe = batch_of(turns, "qwen"), [turn for turn in turns if turn.policy == "qwen"][:4]
-
-    def distance(left, right) -> float:
-        return mean(abs(a - b) for one, other in zip(left, right, strict=True) for a, b in zip(one, other, strict=True))
 
     ray.get(policy.save_checkpoint(30))
     saved = trainer_log_probs(policy, probe)
@@ -147,7 +143,7 @@ def test_a_checkpoint_brings_back_weights_optimizer_and_schedule(policies):
     ray.get(policy.load_checkpoint(30))
     assert trainer_log_probs(policy, probe) == saved
     policy.train(batch, 31)
-    assert distance(trainer_log_probs(policy, probe), once) < 0.1 * distance(saved, once)
+    assert trainer_log_probs(policy, probe) == once != saved
 
 
 def test_what_a_turn_says_does_not_depend_on_the_batch_it_is_in(policies):

@@ -137,7 +137,9 @@ def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tens
 
 def lesson(cores: list[Core], rng: random.Random) -> str:
     """Worked problems, bare calculations and comparisons, all right: what a policy can do before it learns its roles."""
-    return "\n".join(rng.choice([worked, calculated, compared, compared, compared])(core, rng) for core in rng.sample(cores, 10))
+    return "\n".join(
+        rng.choice([worked, calculated, compared, compared, compared])(core, rng) for core in rng.sample(cores, 10)
+    )
 
 
 def worked(core: Core, rng: random.Random) -> str:
