@@ -1,17 +1,19 @@
 """The experiment file: its schema, how it is read and checked, and what it means in OpenRLHF's terms."""
 
+import copy
 import difflib
+import functools
 import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from marti_ext.methods import METHODS
 from marti_ext.questions import load_questions
@@ -93,6 +95,13 @@ MethodOptions = Annotated[Union[tuple(method.Options for method in METHODS.value
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[info.field_name].annotation in (int, float, int | None):
+            raise ValueError(f"found {str(value).lower()}, expected a number")
+        return value
 
 
 class AgentConfig(Section):
@@ -261,7 +270,9 @@ def _checked(schema: type[Section], data: dict, overrides: Sequence[str], must_e
     try:
         config = schema.model_validate(data, context=must_exist)
     except ValidationError as error:
-        raise ConfigError(problems + [line for one in error.errors() for line in _explain(one)]) from None
+        wrong = {_where(one): _explain(one) for one in error.errors()}
+        problems += [line for lines in wrong.values() for line in lines]
+        raise ConfigError(problems + _contradictions_beside(data, wrong)) from None
     if schema is Config:
         problems += _contradictions(config)
     if problems:
@@ -298,13 +309,18 @@ def _override(data: dict, text: str) -> str | None:
     return None
 
 
-def _explain(detail: dict) -> list[str]:
-    """One of pydantic's errors in plain lines: where, what was found, what was expected."""
-    kind, found, message = detail["type"], detail["input"], detail["msg"]
+def _where(detail: dict) -> str:
+    """The setting that one of pydantic's errors is about, as in agents.0.model."""
     location = detail["loc"]
     if location[0] == "method" and len(location) > 1:  # pydantic names the kind of method, the file does not
         location = ("method", *location[2:])
-    where = ".".join(map(str, location))
+    return ".".join(map(str, location))
+
+
+def _explain(detail: dict) -> list[str]:
+    """One of pydantic's errors in plain lines: where, what was found, what was expected."""
+    kind, found, message = detail["type"], detail["input"], detail["msg"]
+    where = _where(detail)
     if kind == "extra_forbidden":
         return [f"{where}: unknown setting{_nearest(where, _section(detail['loc']))}"]
     if kind == "missing":
@@ -314,6 +330,8 @@ def _explain(detail: dict) -> list[str]:
     if kind.startswith("union_tag"):
         name = detail["ctx"].get("tag")
         return [f"{where}.name: {f'found {name!r}' if name else 'missing'}, expected one of {', '.join(METHODS)}"]
+    if kind == "too_short":
+        return [f"{where}: found {found!r}, expected at least {detail['ctx']['min_length']}"]
     if kind in ("model_type", "model_attributes_type"):
         return [f"{where}: found {found!r}, expected settings as `key: value`"]
     return [f"{where}: found {found!r}, expected {message.removeprefix('Input should be ')}"]
@@ -340,6 +358,21 @@ def _contradictions(config: Config) -> list[str]:
     """What no single value shows."""
     checks = (_bad_names, _bad_method, _bad_sizes, _bad_lengths, _bad_engine)
     return [problem for check in checks for problem in check(config)]
+
+
+def _contradictions_beside(data: dict, wrong: Iterable[str]) -> list[str]:
+    """The contradictions between the values that are good, as far as the file can be read without the `wrong` ones."""
+    rest = copy.deepcopy(data)
+    for where in wrong:
+        *path, last = (int(part) if part.isdigit() else part for part in where.split("."))
+        node = functools.reduce(lambda node, part: node[part], path, rest)
+        if isinstance(node, dict):
+            node.pop(last, None)
+    try:
+        config = Config.model_validate(rest)
+    except ValidationError:  # without what is wrong, something is missing
+        return []
+    return [problem for problem in _contradictions(config) if not any(where in problem for where in wrong)]
 
 
 def _bad_names(config: Config) -> list[str]:

@@ -123,6 +123,13 @@ def test_everything_wrong_is_listed_at_once(folder):
     assert not any("\n" in problem or "pydantic" in problem for problem in found)
 
 
+def test_contradictions_between_good_values_are_listed_beside_the_bad_ones(folder):
+    found = problems(folder, "train.clip=2", "train.batch_size=7", "train.micro_batch_size=x", "method.ronds=3")
+    assert len(found) == 4
+    assert any("train.batch_size (7) must be a multiple of train.forward_batch_size" in problem for problem in found)
+    assert not any("multiple of train.micro_batch_size" in problem for problem in found)  # that is not known
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
@@ -137,7 +144,8 @@ def test_everything_wrong_is_listed_at_once(folder):
         ("train.whitening=none", "train.whitening: found 'none', expected 'batch' or 'per_role'"),
         ("train.learning_rate=.inf", "train.learning_rate: found inf, expected a finite number"),
         ("train.steps=1.5", "train.steps: found 1.5, expected a valid integer"),
-        ("agents=[]", "agents: found [], expected "),
+        ("train.steps=true", "train.steps: found true, expected a number"),
+        ("agents=[]", "agents: found [], expected at least 1"),
         ("agents=[{name: x}]", "agents.0.model: missing"),
         ("seed=-1", "seed: found -1, expected greater than or equal to 0"),
         ("name=../x", "name: found '../x', expected a folder name"),

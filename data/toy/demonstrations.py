@@ -15,6 +15,7 @@ from marti_ext.prompts import Prompt, discussion_round, evaluation_prompt, scori
 P_RIGHT = 0.62  # a solution is right
 P_RIGHT_AFTER_CRITICISM = 0.70  # ... after a round of discussion
 P_SOUND_EVALUATION = 0.80
+P_SOUND_EVALUATION_TO_SCORE = 0.50  # says nothing about the solution: a scorer must do its own work
 P_SOUND_SCORE = 0.92
 P_UNREADABLE_SCORE = 0.05
 ROLES = {"solution": 0.40, "evaluation": 0.28, "scoring": 0.32}
@@ -42,9 +43,9 @@ def comparison(work: str, result: str) -> str:
     return f"It should be: {work}\nThe solution has: {result}\n"
 
 
-def evaluation(core: Core, solution: Attempt, rng: random.Random) -> str:
+def evaluation(core: Core, solution: Attempt, rng: random.Random, p_sound: float = P_SOUND_EVALUATION) -> str:
     """Recomputes the work, then compares. An unsound one recomputes wrongly, or finds nothing where there is something."""
-    sound = rng.random() < P_SOUND_EVALUATION
+    sound = rng.random() < p_sound
     if not sound and not solution.right:
         return rng.choice(["The solution is clear and I find no mistake.", "The explanation is too short."])
     work, result = (core.work, core.result) if sound else rng.choice(core.slips)
@@ -74,14 +75,15 @@ def discussion(core: Core, rounds: int, rng: random.Random) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def demonstration(core: Core, rng: random.Random) -> tuple[Prompt, str]:
-    """One prompt in one role, and the response to imitate."""
+def demonstration(core: Core, rng: random.Random, role: str | None = None) -> tuple[Prompt, str]:
+    """One prompt in one role, a random one by default, and the response to imitate."""
     problem = record(core, rng)["prompt"]
-    role = rng.choices(list(ROLES), list(ROLES.values()))[0]
+    role = role or rng.choices(list(ROLES), list(ROLES.values()))[0]
     earlier = discussion(core, rng.choices([0, 1, 2], [0.5, 0.2, 0.3])[0], rng) if role != "scoring" else ()
     solution = attempt(core, P_RIGHT_AFTER_CRITICISM if earlier else P_RIGHT, rng)
     if role == "solution":
         return solution_prompt(core.task, problem, earlier), solution.text
     if role == "evaluation":
         return evaluation_prompt(problem, solution.text, earlier), evaluation(core, solution, rng)
-    return scoring_prompt(problem, solution.text, evaluation(core, solution, rng)), scoring(core, solution, rng)
+    heard = evaluation(core, solution, rng, P_SOUND_EVALUATION_TO_SCORE)
+    return scoring_prompt(problem, solution.text, heard), scoring(core, solution, rng)

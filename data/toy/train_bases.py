@@ -14,6 +14,7 @@ import math
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -127,6 +128,13 @@ def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tu
     return start + tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id], len(start)
 
 
+def encode_verdict(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tuple[list[int], int]:
+    """The same, with all but the last line of the response as prompt: what is learned is to judge."""
+    ids, start = encode(tokenizer, prompt, response)
+    work = response[: response.rfind("\n") + 1]
+    return ids, start + len(tokenizer(work, add_special_tokens=False)["input_ids"])
+
+
 def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Right-padded ids and labels (B, T); only responses have labels."""
     width = max(len(ids) for ids, _ in samples)
@@ -164,6 +172,7 @@ class Curriculum:
 
     LESSONS_UNTIL = 0.45  # share of the time
     LESSON_BATCHES = 3  # for every four of demonstrations
+    VERDICT_BATCHES = 3  # likewise; a verdict is a few tokens of a demonstration and would be learned last
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
         dealt = splits()
@@ -171,8 +180,8 @@ class Curriculum:
         self.tokenizer, self.rng, self.cores = tokenizer, rng, cores
         self.by_task = {task: [core for core in cores if core.task == task] for task in ("math", "science", "coding")}
 
-    def demonstration(self) -> tuple[Prompt, str]:
-        return demonstration(self.rng.choice(self.by_task[self.rng.choice(list(self.by_task))]), self.rng)
+    def demonstration(self, role: str | None = None) -> tuple[Prompt, str]:
+        return demonstration(self.rng.choice(self.by_task[self.rng.choice(list(self.by_task))]), self.rng, role)
 
     def batches(self, spent: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """A few batches (ids, labels), each of samples of like length, in random order."""
@@ -181,13 +190,16 @@ class Curriculum:
             texts = [lesson(self.cores, self.rng) for _ in range(16)]
             batches.append([(self.tokenizer(text)["input_ids"] + [self.tokenizer.eos_token_id], 1) for text in texts])
         if spent >= self.LESSONS_UNTIL:
-            drawn = (self.demonstration() for _ in range(4 * 32))
-            samples = sorted(
-                (encode(self.tokenizer, prompt.text(), response) for prompt, response in drawn), key=lambda s: len(s[0])
-            )
-            batches += [samples[i : i + 32] for i in range(0, len(samples), 32)]
+            batches += self._of_like_length(encode, [self.demonstration() for _ in range(4 * 32)])
+            verdicts = [self.demonstration("scoring") for _ in range(self.VERDICT_BATCHES * 32)]
+            batches += self._of_like_length(encode_verdict, verdicts)
         self.rng.shuffle(batches)
         return [batch_of(batch, self.tokenizer.pad_token_id) for batch in batches]
+
+    def _of_like_length(self, encoding: Callable, demonstrations: list[tuple[Prompt, str]]) -> list[list]:
+        samples = [encoding(self.tokenizer, prompt.text(), response) for prompt, response in demonstrations]
+        samples.sort(key=lambda sample: len(sample[0]))
+        return [samples[i : i + 32] for i in range(0, len(samples), 32)]
 
 
 def main() -> None:
