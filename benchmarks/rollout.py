@@ -162,7 +162,6 @@ def endless_actor() -> Any:
         def decode(self, requests, steps):
             if self.decoder is None:
                 self.decoder = Decoder(self.actor.model.module, eos_token_ids=set())
-                self.stale = False
             return super().decode(requests, steps)
 
     return ray.remote(num_gpus=1)(EndlessActor)
@@ -172,12 +171,13 @@ def toy(overrides: list[str], repeats: int, number: int) -> dict:
     import ray
 
     from marti_ext import policies as policies_module
+    from marti_ext.cluster import start_ray
 
     config = load_config(CONFIG, ["runs_dir=/tmp/benchmark-runs", *overrides])
     policies_module.PolicyActor = endless_actor()
     try:
-        policies_module.start_ray(config, "transformers")
-        policies = policies_module.launch(config, "transformers", steps=1)
+        start_ray(config)
+        policies = policies_module.load(config, "transformers", steps=1)
         return asyncio.run(_toy(config, policies, repeats, number))
     finally:
         ray.shutdown()

@@ -19,7 +19,7 @@ import sys
 import time
 
 CONFIG = "experiments/configs/toy/comas.yaml"
-STAGES = ("interpreter", "experiment read", "driver imports", "Ray up", "policies ready", "first turn")
+STAGES = ("interpreter", "experiment read", "trainer imported", "policies ready", "first turn")
 TARGET = 100
 
 
@@ -37,10 +37,10 @@ def child(overrides: list[str]) -> None:
 
     from marti_ext import compat
     from marti_ext.engines import Sampling
-    from marti_ext.trainer import launch, start_ray  # all that the trainer imports, as in a run
+    from marti_ext.trainer import launch  # with all that the trainer imports, as in a run
 
     kind = config.engine_kind(compat.has_gpu())
-    stamp("driver imports")
+    stamp("trainer imported")
 
     async def first_turns(policies: dict) -> None:
         speakers = [policy.speaker(name) for name, policy in policies.items()]
@@ -48,8 +48,6 @@ def child(overrides: list[str]) -> None:
         await asyncio.gather(*said)
 
     try:
-        start_ray(config, kind)
-        stamp("Ray up")
         policies = launch(config, kind, steps=1)
         stamp("policies ready")
         asyncio.run(first_turns(policies))

@@ -35,8 +35,8 @@ def load(overrides: list[str]) -> Config:
 
 async def some_turns(config: Config, policy: Any) -> list:
     """Whole batches of the turns of one step's rollout."""
-    from marti_ext.experience import trainable, whole_batches
     from marti_ext.rollout import Limits, Progress, Rollout
+    from marti_ext.trainer import trainable, whole_batches
 
     limits = Limits(config.rollout.max_prompt_tokens, config.rollout.max_response_tokens, config.rollout.temperature)
     rollout = Rollout(config.make_method(), [policy.speaker("qwen")], limits, config.seed)
@@ -93,10 +93,9 @@ def main() -> None:
     config = load(args.set)
     import ray
 
-    from marti_ext.policies import launch, start_ray
+    from marti_ext.cluster import launch
 
     try:
-        start_ray(config, "transformers")
         policy = launch(config, "transformers", steps=2 * args.pairs + 2)["qwen"]
         result = compare(config, policy, args.pairs)
     finally:

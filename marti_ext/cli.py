@@ -83,7 +83,7 @@ def _train(args: argparse.Namespace) -> None:
     if problems := [problem for problem in (run.problem(args.resume), *missing_gpus(config)) if problem]:
         _fail("\n".join(problems))
     display.say(f"run {config.name}: {args.config} -> {run.path}")
-    from marti_ext.trainer import NoGradient, train  # the heavy imports, last
+    from marti_ext.trainer import NoGradient, train
 
     try:
         train(config, run, display)

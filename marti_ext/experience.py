@@ -4,8 +4,6 @@ from marti_ext import compat
 
 compat.apply()
 
-import random  # noqa: E402
-
 import torch  # noqa: E402
 from openrlhf.models.utils import masked_mean  # noqa: E402
 from openrlhf.trainer.ppo_utils.experience import Experience  # noqa: E402
@@ -43,22 +41,6 @@ def to_experience(turn: Turn) -> Experience:
         labels=[turn.role],
         info={"reward": reward.clone()},
     )
-
-
-def trainable(turns: list[Turn], train_on_truncated: bool) -> list[Turn]:
-    """The turns that have a reward and, unless told otherwise, were not truncated."""
-    return [turn for turn in turns if turn.reward is not None and (train_on_truncated or not turn.truncated)]
-
-
-def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random) -> list[Turn]:
-    """As many turns as fill whole optimizer steps, the remainder dropped at random, the order kept.
-
-    Sorted by length within, so that micro-batches of the forward pass hold little padding; OpenRLHF shuffles for the
-    gradient steps itself.
-    """
-    keep = len(turns) // batch_size * batch_size
-    kept = [turns[index] for index in sorted(rng.sample(range(len(turns)), keep))]
-    return sorted(kept, key=lambda turn: len(turn.prompt_ids) + len(turn.response_ids))
 
 
 class ExperienceMaker(RemoteExperienceMaker):

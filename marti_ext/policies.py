@@ -6,7 +6,6 @@ compat.apply()
 
 import asyncio  # noqa: E402
 import logging  # noqa: E402
-import os  # noqa: E402
 import shutil  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -18,7 +17,7 @@ from openrlhf.utils import get_strategy, get_tokenizer  # noqa: E402
 from ray.util.placement_group import placement_group  # noqa: E402
 
 from marti_ext.actor import PolicyActor, ReferenceActor  # noqa: E402
-from marti_ext.config import Config, gpus_needed, openrlhf_args, optimizer_steps  # noqa: E402
+from marti_ext.config import Config, openrlhf_args, optimizer_steps  # noqa: E402
 from marti_ext.engines.transformers import TransformersEngine  # noqa: E402
 from marti_ext.experience import ExperienceMaker, to_experience  # noqa: E402
 from marti_ext.rollout import Speaker, stable_seed  # noqa: E402
@@ -27,31 +26,6 @@ from marti_ext.trajectory import Turn  # noqa: E402
 logging.getLogger("openrlhf").setLevel(logging.WARNING)
 for name in ("openrlhf.trainer.ppo_trainer", "openrlhf.trainer.ppo_utils.experience_maker"):
     logging.getLogger(name).setLevel(logging.WARNING)  # they print a sample and a line a phase, for one policy
-
-
-def start_ray(config: Config, kind: str) -> None:
-    """Connects to the cluster in RAY_ADDRESS, or starts Ray here. Without GPUs, Ray counts logical ones.
-
-    Raises RuntimeError when the cluster has fewer GPUs than the experiment needs.
-    """
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if not compat.has_gpu():
-        environment["DS_ACCELERATOR"] = "cpu"
-        logical = 3 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
-        options |= {"num_gpus": logical, "num_cpus": 2 * logical, "include_dashboard": False}
-    if os.environ.get("RAY_ADDRESS"):
-        options = {
-            key: value for key, value in options.items() if key not in ("num_gpus", "num_cpus", "include_dashboard")
-        }
-    ray.init(runtime_env={"env_vars": environment}, **options)
-    have, need = ray.cluster_resources().get("GPU", 0), gpus_needed(config)
-    if have < need:
-        raise RuntimeError(
-            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: lower agents or gpus.per_policy"
-        )
 
 
 class Policy:
@@ -132,7 +106,7 @@ class Policy:
         return max(ray.get(self.actors.async_run_method("peak_memory")))
 
 
-def launch(config: Config, kind: str, steps: int) -> dict[str, Policy]:
+def load(config: Config, kind: str, steps: int) -> dict[str, Policy]:
     """All policies of an experiment, loaded; every actor and engine comes up at the same time."""
     policies = {}
     for index, name in enumerate(config.policies()):

@@ -7,21 +7,23 @@ import time
 from collections import Counter
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from marti_ext import compat
+from marti_ext.cluster import launch
 from marti_ext.config import Config, locate, total_steps
 from marti_ext.evaluation import evaluate, summarize
-from marti_ext.experience import trainable, whole_batches
 from marti_ext.loggers import Loggers
-from marti_ext.policies import Policy, launch, start_ray
 from marti_ext.progress import Display, clock
 from marti_ext.questions import QuestionSource, load_questions
 from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
 from marti_ext.rundir import RunDir, write_atomically
 from marti_ext.trajectory import Trajectory, Turn
+
+if TYPE_CHECKING:
+    from marti_ext.policies import Policy
 
 
 class NoGradient(RuntimeError):
@@ -45,7 +47,7 @@ async def _train(config, run, display, kind, questions, state) -> None:
         display.say(f"{run.path} is complete: {state['step']} steps")
         return
     names = ", ".join(config.policies())
-    start = asyncio.to_thread(lambda: (start_ray(config, kind), launch(config, kind, steps))[1])
+    start = asyncio.to_thread(launch, config, kind, steps)
     policies = await display.during(start, lambda seconds: f"loading policies {names} ({kind} engine), {seconds:.0f} s")
     display.say(f"policies ready: {names} ({kind} engine)")
     trainer = Trainer(config, run, display, policies, QuestionSource(questions, config.seed), steps)
@@ -71,7 +73,7 @@ class Trainer:
         config: Config,
         run: RunDir,
         display: Display,
-        policies: dict[str, Policy],
+        policies: dict[str, "Policy"],
         source: QuestionSource,
         steps: int,
     ) -> None:
@@ -266,6 +268,22 @@ class Trainer:
         waits = [wait for policy in self.policies.values() for wait in policy.actors.async_save_model()]
         await self.display.during(asyncio.gather(*waits), lambda seconds: f"saving policies, {seconds:.0f} s")
         self.display.say(f"trained policies are in {Path(self.run.path, 'policies')}")
+
+
+def trainable(turns: list[Turn], train_on_truncated: bool) -> list[Turn]:
+    """The turns that have a reward and, unless told otherwise, were not truncated."""
+    return [turn for turn in turns if turn.reward is not None and (train_on_truncated or not turn.truncated)]
+
+
+def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random) -> list[Turn]:
+    """As many turns as fill whole optimizer steps, the remainder dropped at random, the order kept.
+
+    Sorted by length within, so that micro-batches of the forward pass hold little padding; OpenRLHF shuffles for the
+    gradient steps itself.
+    """
+    keep = len(turns) // batch_size * batch_size
+    kept = [turns[index] for index in sorted(rng.sample(range(len(turns)), keep))]
+    return sorted(kept, key=lambda turn: len(turn.prompt_ids) + len(turn.response_ids))
 
 
 def step_metrics(

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marti_ext.experience import ExperienceMaker, to_experience, trainable, whole_batches  # first: it applies compat
+from marti_ext.experience import ExperienceMaker, to_experience  # first: it applies compat
+from marti_ext.trainer import trainable, whole_batches
 from marti_ext.trajectory import Turn
 
 BETA = 0.05

@@ -30,9 +30,9 @@ def config(tmp_path_factory):
 def cluster(config):
     import ray
 
-    from marti_ext.policies import start_ray
+    from marti_ext.cluster import start_ray
 
-    start_ray(config, "transformers")
+    start_ray(config)
     yield
     ray.shutdown()
 
@@ -40,9 +40,9 @@ def cluster(config):
 @pytest.fixture(scope="session")
 def policies(cluster, config):
     """One start-up for the whole layer: qwen and llama, each with a reference group, on the embedded engine."""
-    from marti_ext.policies import launch
+    from marti_ext.policies import load
 
-    return launch(config, "transformers", steps=10)
+    return load(config, "transformers", steps=10)
 
 
 def discuss(policies, seed: int, count: int = 6) -> list:
@@ -59,7 +59,7 @@ def discuss(policies, seed: int, count: int = 6) -> list:
 
 
 def batch_of(turns: list, policy: str) -> list:
-    from marti_ext.experience import trainable, whole_batches
+    from marti_ext.trainer import trainable, whole_batches
 
     own = trainable([turn for turn in turns if turn.policy == policy], train_on_truncated=True)
     return whole_batches(own, 16, random.Random(0))

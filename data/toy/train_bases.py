@@ -119,35 +119,36 @@ def as_qwen2(fast: PreTrainedTokenizerFast) -> Qwen2Tokenizer:
     return made
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tuple[list[int], int]:
-    """Token ids of prompt and response with its end, and how many of them are prompt."""
+Sample = tuple[list[int], list[int]]  # token ids, and labels of the same length: an id, or IGNORED
+IGNORED = -100
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str, given: str = "") -> Sample:
+    """A prompt and its response with the end; what the response begins with, `given`, has no labels."""
     chat = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
     )
-    start = tokenizer(chat, add_special_tokens=False)["input_ids"]
-    return start + tokenizer(response, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id], len(start)
+    before = tokenizer(chat, add_special_tokens=False)["input_ids"]
+    before += tokenizer(given, add_special_tokens=False)["input_ids"]
+    after = tokenizer(response.removeprefix(given), add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    return before + after, [IGNORED] * len(before) + after
 
 
-def encode_verdict(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> tuple[list[int], int]:
-    """The same, with all but the last line of the response as prompt: what is learned is to judge."""
-    ids, start = encode(tokenizer, prompt, response)
-    work = response[: response.rfind("\n") + 1]
-    return ids, start + len(tokenizer(work, add_special_tokens=False)["input_ids"])
+def encode_verdict(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> Sample:
+    """The same, but only the last line of the response has labels."""
+    return encode(tokenizer, prompt, response, given=response[: response.rfind("\n") + 1])
 
 
-def batch_of(samples: list[tuple[list[int], int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Right-padded ids and labels (B, T); only responses have labels."""
+def batch_of(samples: list[Sample], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and labels (B, T), padded on the right."""
     width = max(len(ids) for ids, _ in samples)
     ids = torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in samples])
-    labels = torch.tensor([[-100] * start + ids[start:] + [-100] * (width - len(ids)) for ids, start in samples])
-    return ids, labels
+    return ids, torch.tensor([labels + [IGNORED] * (width - len(labels)) for _, labels in samples])
 
 
 def lesson(cores: list[Core], rng: random.Random) -> str:
-    """Worked problems, bare calculations and comparisons, all right: what a policy can do before it learns its roles."""
-    return "\n".join(
-        rng.choice([worked, calculated, compared, compared, compared])(core, rng) for core in rng.sample(cores, 10)
-    )
+    """Worked problems and bare calculations, all right: what a policy can do before it learns its roles."""
+    return "\n".join(rng.choice([worked, calculated])(core, rng) for core in rng.sample(cores, 10))
 
 
 def worked(core: Core, rng: random.Random) -> str:
@@ -158,21 +159,26 @@ def calculated(core: Core, rng: random.Random) -> str:
     return core.work
 
 
-def compared(core: Core, rng: random.Random) -> str:
+def compared(core: Core, rng: random.Random) -> tuple[str, str]:
+    """Two results, right work beside one that may be wrong, and the verdict."""
     right = rng.random() < 0.5
     result = core.result if right else rng.choice(core.slips)[1]
-    verdict = rng.choice(
+    verdicts = rng.choice(
         [("The solution is wrong.", "The solution is right."), ("This mistake is fatal.", "No mistake.")]
-    )[right]
-    return f"{comparison(core.work, result)}{verdict}"
+    )
+    return comparison(core.work, result), verdicts[right]
 
 
 class Curriculum:
-    """Draws batches: lessons only for the first part of the time, then mostly role demonstrations."""
+    """Draws batches: lessons only for the first part of the time, then mostly role demonstrations.
+
+    Verdicts have batches of their own, in which nothing else has a label. They are a few tokens of what a role says, and
+    whether two numbers are equal is learned all at once and late: without these batches, not within an hour.
+    """
 
     LESSONS_UNTIL = 0.45  # share of the time
-    LESSON_BATCHES = 3  # for every four of demonstrations
-    VERDICT_BATCHES = 3  # likewise; a verdict is a few tokens of a demonstration and would be learned last
+    LESSON_BATCHES, COMPARISON_BATCHES = 2, 3
+    DEMONSTRATION_BATCHES, VERDICT_BATCHES = 4, 3
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> None:
         dealt = splits()
@@ -185,16 +191,27 @@ class Curriculum:
 
     def batches(self, spent: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """A few batches (ids, labels), each of samples of like length, in random order."""
-        batches = []
-        for _ in range(self.LESSON_BATCHES):
-            texts = [lesson(self.cores, self.rng) for _ in range(16)]
-            batches.append([(self.tokenizer(text)["input_ids"] + [self.tokenizer.eos_token_id], 1) for text in texts])
+        batches = [[self._lesson() for _ in range(16)] for _ in range(self.LESSON_BATCHES)]
+        batches += [[self._comparisons() for _ in range(16)] for _ in range(self.COMPARISON_BATCHES)]
         if spent >= self.LESSONS_UNTIL:
-            batches += self._of_like_length(encode, [self.demonstration() for _ in range(4 * 32)])
-            verdicts = [self.demonstration("scoring") for _ in range(self.VERDICT_BATCHES * 32)]
-            batches += self._of_like_length(encode_verdict, verdicts)
+            every = [self.demonstration() for _ in range(32 * self.DEMONSTRATION_BATCHES)]
+            batches += self._of_like_length(encode, every)
+            scorings = [self.demonstration("scoring") for _ in range(32 * self.VERDICT_BATCHES)]
+            batches += self._of_like_length(encode_verdict, scorings)
         self.rng.shuffle(batches)
         return [batch_of(batch, self.tokenizer.pad_token_id) for batch in batches]
+
+    def _lesson(self) -> Sample:
+        ids = self.tokenizer(lesson(self.cores, self.rng))["input_ids"] + [self.tokenizer.eos_token_id]
+        return ids, ids
+
+    def _comparisons(self) -> Sample:
+        ids, labels = [], []
+        for core in self.rng.sample(self.cores, 12):
+            work, verdict = compared(core, self.rng)
+            before, after = (self.tokenizer(text)["input_ids"] for text in (work, verdict + "\n"))
+            ids, labels = ids + before + after, labels + [IGNORED] * len(before) + after
+        return ids, labels
 
     def _of_like_length(self, encoding: Callable, demonstrations: list[tuple[Prompt, str]]) -> list[list]:
         samples = [encoding(self.tokenizer, prompt.text(), response) for prompt, response in demonstrations]

@@ -1,0 +1,48 @@
+"""Brings up Ray and the policies. Light itself: what takes long is imported while Ray starts."""
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from marti_ext import compat
+from marti_ext.config import Config, gpus_needed
+
+if TYPE_CHECKING:
+    from marti_ext.policies import Policy
+
+
+def launch(config: Config, kind: str, steps: int) -> dict[str, "Policy"]:
+    """Ray, and on it all policies of an experiment, loaded."""
+    with ThreadPoolExecutor(1) as thread:
+        up = thread.submit(start_ray, config)
+        from marti_ext.policies import load
+
+        up.result()
+    return load(config, kind, steps)
+
+
+def start_ray(config: Config) -> None:
+    """Connects to the cluster in RAY_ADDRESS, or starts Ray here. Without GPUs, Ray counts logical ones.
+
+    Raises RuntimeError when the cluster has fewer GPUs than the experiment needs.
+    """
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
+    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if not compat.has_gpu():
+        environment["DS_ACCELERATOR"] = "cpu"
+        if not os.environ.get("RAY_ADDRESS"):
+            logical = 2 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
+            # not more CPUs: Ray starts an idle worker for each
+            options |= {"num_gpus": logical, "num_cpus": logical, "include_dashboard": False}
+    ray.init(runtime_env={"env_vars": environment}, **options)
+    have, need = ray.cluster_resources().get("GPU", 0), gpus_needed(config)
+    if have < need:
+        raise RuntimeError(
+            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: lower agents or gpus.per_policy"
+        )
