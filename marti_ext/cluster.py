@@ -1,5 +1,6 @@
 """Brings up Ray and the policies. Light itself: what takes long is imported while Ray starts."""
 
+import importlib
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 def launch(config: Config, kind: str, steps: int) -> dict[str, "Policy"]:
     """Ray, and on it all policies of an experiment, loaded."""
     with ThreadPoolExecutor(1) as thread:
-        up = thread.submit(start_ray, config)
-        from marti_ext.policies import load
-
-        up.result()
-    return load(config, kind, steps)
+        imported = thread.submit(importlib.import_module, "marti_ext.policies")
+        start_ray(config)  # not in the other thread: Ray's processes end with the thread that started them
+        policies = imported.result()
+    return policies.load(config, kind, steps)
 
 
 def start_ray(config: Config) -> None:
@@ -33,6 +33,7 @@ def start_ray(config: Config) -> None:
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns here that it will change
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not compat.has_gpu():
         environment["DS_ACCELERATOR"] = "cpu"

@@ -68,12 +68,10 @@ def test_a_base_policy_is_imperfect(base, measured):
 
 
 @pytest.mark.real
-@pytest.mark.xfail(
-    reason="experiments/LOG.md, 2026-11-21: scorers of the shipped bases are barely better than chance", strict=False
-)
 @pytest.mark.parametrize("base", ["qwen2", "llama"])
 def test_the_scores_of_a_base_policy_tell_right_from_wrong(base, measured):
-    assert measured[base]["balanced_accuracy"] >= 0.60, measured[base]
+    """Chance is 0.5 (standard error about 0.02); it does not reach 1 either."""
+    assert 0.70 <= measured[base]["balanced_accuracy"] <= 0.95, measured[base]
 
 
 @pytest.fixture(scope="module")
