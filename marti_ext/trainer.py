@@ -87,7 +87,8 @@ class Trainer:
         speakers = [policies[policy].speaker(agent) for agent, policy, _ in config.named_agents()]
         self.rollout = Rollout(config.make_method(), speakers, self.limits, config.seed)
         self.loggers: Loggers | None = None
-        self.began, self.steps_timed = time.time(), 0
+        self.seconds: list[float] = []  # of the steps so far
+        self.ended = time.time()  # the last of them
 
     async def resume(self, state: dict[str, Any]) -> None:
         """Takes up the state of the last complete step: every policy at that step, every engine with its weights."""
@@ -209,15 +210,14 @@ class Trainer:
     # ── What is seen ──
 
     def _time_left(self) -> str:
-        if not self.steps_timed:
+        if not self.seconds:
             return ""
-        each = (time.time() - self.began) / self.steps_timed
-        return f", about {clock(each * (self.steps - self.step))} left"
+        left = mean(self.seconds) * (self.steps - self.step) - (time.time() - self.ended)
+        return f", about {clock(max(0, left))} left"
 
     def _report(self, line: dict[str, Any]) -> None:
-        self.steps_timed += 1
-        if self.steps_timed == 1:
-            self.began = time.time() - line["time"]["step"]
+        self.seconds.append(line["time"]["step"])
+        self.ended = time.time()
         rewards = []
         for name, policy in line["policies"].items():
             roles = policy["roles"]
