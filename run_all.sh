@@ -9,12 +9,18 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 profile=toy
-case ${1:-} in
-    --profile) profile=${2:?"--profile needs toy or paper"}; shift 2 ;;
-    --profile=*) profile=${1#*=}; shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
-esac
+arguments=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --profile) profile=${2:?"--profile needs toy or paper"}; shift ;;
+        --profile=*) profile=${1#*=} ;;
+        -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        *) arguments+=("$1") ;;
+    esac
+    shift
+done
 config=experiments/configs/$profile/comas.yaml
 [ -f "$config" ] || { echo "error: no profile '$profile'; there is: $(ls experiments/configs | tr '\n' ' ')" >&2; exit 1; }
 ./setup.sh
-exec .venv/bin/python -m marti_ext train "$config" --resume auto "$@"
+[ "$profile" != toy ] || export CUDA_VISIBLE_DEVICES= # the toy world is made for a CPU, also where there are GPUs
+exec .venv/bin/python -m marti_ext train "$config" --resume auto "${arguments[@]}"

@@ -47,16 +47,21 @@ printf '#include <Python.h>\n' | "${CXX:-g++}" -x c++ -fsyntax-only -I"$("$pytho
 
 say "$stack stack from $list, with $("$python" --version)"
 rm -f "$stamp"
-[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear .venv # a venv cut short is made anew
 say "1/3 installer"
-.venv/bin/pip install --quiet --disable-pip-version-check uv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check uv
 say "2/3 packages"
 if [ "$stack" = cpu ]; then
     # torch with pip: where a CPU build is offered beside the registry's CUDA build, pip finds it and uv does not
     grep '^torch==' "$list" >.venv/torch.txt
     grep -v '^torch==' "$list" >.venv/others.txt
-    .venv/bin/pip install --disable-pip-version-check --no-deps --quiet -r .venv/torch.txt
+    .venv/bin/python -m pip install --disable-pip-version-check --no-deps --quiet -r .venv/torch.txt
     .venv/bin/uv pip install --python .venv/bin/python --compile-bytecode --no-deps -r .venv/others.txt
+    if ! .venv/bin/python -c 'import torch' 2>/dev/null; then # a CUDA build without its libraries
+        say "the package index has no CPU build of torch: taking PyTorch's"
+        .venv/bin/python -m pip install --disable-pip-version-check --no-deps --quiet --force-reinstall \
+            --index-url https://download.pytorch.org/whl/cpu -r .venv/torch.txt
+    fi
 else
     .venv/bin/uv pip install --python .venv/bin/python -r "$list" --override <(echo "flash-attn; sys_platform == 'never'")
     .venv/bin/uv pip install --python .venv/bin/python --no-build-isolation flash-attn==2.8.3 ||

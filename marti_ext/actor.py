@@ -55,9 +55,13 @@ class _PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):
         """Weights, optimizer and schedule of the checkpoint `tag`. OpenRLHF's own loading takes the newest there is,
         which after a kill may be another step for each policy."""
         folder = os.path.join(self.strategy.args.ckpt.path, "_actor")
+        if sleeps := self.strategy.args.ds.enable_sleep:
+            self.reload_states()
         loaded, _ = self.strategy.load_ckpt(self.actor.model, folder, tag=tag)
         if loaded is None:
             raise FileNotFoundError(f"no checkpoint {tag} in {folder}")
+        if sleeps:
+            self.offload_states()
 
     def peak_memory(self) -> float:
         """GiB: of the GPU where there is one, else of this process."""

@@ -69,7 +69,7 @@ def _train(args: argparse.Namespace) -> None:
     from marti_ext.config import ConfigError, load_config
     from marti_ext.dryrun import describe, missing_gpus
     from marti_ext.progress import Display
-    from marti_ext.rundir import RunDir
+    from marti_ext.rundir import RunDir, RunInUse
 
     display = Display()
     try:
@@ -83,11 +83,12 @@ def _train(args: argparse.Namespace) -> None:
     if problems := [problem for problem in (run.problem(args.resume), *missing_gpus(config)) if problem]:
         _fail("\n".join(problems))
     display.say(f"run {config.name}: {args.config} -> {run.path}")
+    from marti_ext.cluster import CannotLaunch
     from marti_ext.trainer import NoGradient, train
 
     try:
         train(config, run, display)
-    except NoGradient as error:
+    except (CannotLaunch, NoGradient, RunInUse) as error:
         _fail(str(error))
     from marti_ext.reporting import report
 

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from marti_ext.policies import Policy
 
 
+class CannotLaunch(RuntimeError):
+    """What only the cluster or a loaded tokenizer shows to be wrong, and what to do."""
+
+
 def launch(config: Config, kind: str, steps: int) -> dict[str, "Policy"]:
     """Ray, and on it all policies of an experiment, loaded."""
     with ThreadPoolExecutor(1) as thread:
@@ -28,7 +32,7 @@ def launch(config: Config, kind: str, steps: int) -> dict[str, "Policy"]:
 def start_ray(config: Config) -> None:
     """Connects to the cluster in RAY_ADDRESS, or starts Ray here. Without GPUs, Ray counts logical ones.
 
-    Raises RuntimeError when the cluster has fewer GPUs than the experiment needs.
+    Raises CannotLaunch when the cluster has fewer GPUs than the experiment needs.
     """
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
@@ -44,6 +48,6 @@ def start_ray(config: Config) -> None:
     ray.init(runtime_env={"env_vars": environment}, **options)
     have, need = ray.cluster_resources().get("GPU", 0), gpus_needed(config)
     if have < need:
-        raise RuntimeError(
-            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: lower agents or gpus.per_policy"
+        raise CannotLaunch(
+            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: add nodes, or lower agents or gpus.per_policy"
         )

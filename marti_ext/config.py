@@ -415,13 +415,13 @@ def _bad_sizes(config: Config) -> list[str]:
 
 
 def _bad_lengths(config: Config) -> list[str]:
-    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_response_tokens
+    prompt, response = config.rollout.max_prompt_tokens, longest_response(config)
     problems = []
     for model in sorted(set(config.policies().values())):
         limit = (_read_json(locate(model) / "config.json") or {}).get("max_position_embeddings")
         if isinstance(limit, int) and limit < prompt + response:
             problems.append(
-                f"rollout.max_prompt_tokens + rollout.max_response_tokens ({prompt} + {response}) is more than the "
+                f"rollout.max_prompt_tokens + max_response_tokens ({prompt} + {response}) is more than the "
                 f"{limit} positions of {model} (max_position_embeddings in its config.json); lower them"
             )
     return problems
@@ -450,6 +450,12 @@ def _bad_engine(config: Config) -> list[str]:
 # ── What a run will take ──
 
 
+def longest_response(config: Config) -> int:
+    """Tokens, in training or evaluation."""
+    evaluated = config.evaluation.max_response_tokens if config.data.evaluation else 0
+    return max(config.rollout.max_response_tokens, evaluated)
+
+
 def total_steps(config: Config, questions: int) -> int:
     return config.train.steps or max(1, config.train.epochs * questions // config.rollout.questions_per_step)
 
@@ -474,7 +480,8 @@ def optimizer_steps(config: Config, steps: int) -> int:
 
 def gpus_needed(config: Config) -> int:
     actors = config.gpus.per_policy
-    engines = 0 if config.gpus.colocate else config.engine.per_policy * config.engine.tensor_parallel
+    separate = not config.gpus.colocate and config.engine.kind != "transformers"
+    engines = 0 if not separate else config.engine.per_policy * config.engine.tensor_parallel
     return len(config.policies()) * (actors + engines)
 
 
@@ -506,7 +513,7 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.rollout.batch_size = args.rollout.vllm_generate_batch_size = train.batch_size
     args.rollout.micro_batch_size = train.forward_batch_size
     args.rollout.temperature, args.rollout.max_new_tokens = rollout.temperature, rollout.max_response_tokens
-    args.data.max_len = rollout.max_prompt_tokens + rollout.max_response_tokens
+    args.data.max_len = rollout.max_prompt_tokens + longest_response(config)
     args.vllm.num_engines, args.vllm.tensor_parallel_size = engine.per_policy if vllm else 0, engine.tensor_parallel
     args.vllm.sync_backend, args.vllm.enable_prefix_caching = "nccl" if gpu else "gloo", engine.prefix_cache
     args.vllm.gpu_memory_utilization, args.vllm.enforce_eager = engine.gpu_memory, engine.eager or not gpu
@@ -520,7 +527,7 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     folder = config.run_dir.resolve()
     args.ckpt.path = str(folder / "checkpoints" / policy)
     args.ckpt.output_dir = str(folder / "policies" / policy)
-    args.ckpt.max_num, args.ckpt.max_mem = config.checkpoint.keep + 1, math.inf
+    args.ckpt.max_num, args.ckpt.max_mem = config.checkpoint.keep + 1, math.inf  # the policy removes the oldest, later
     args.logger.wandb.key = None  # our own logger: OpenRLHF's writes its arguments, key included, to W&B
     cores = 1.0 / len(config.policies())
     args.marti = type(args)(whitening=train.whitening, loss=train.loss, core_share=cores)

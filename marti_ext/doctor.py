@@ -31,7 +31,10 @@ def doctor() -> int:
         "GPU": (_gpu, "the driver or a CUDA build of torch is missing; without a GPU the toy profile still runs"),
         "flash-attn": (_flash_attn, ""),
         "Ray": (_ray, "is another Ray running? `ray status`, or unset RAY_ADDRESS"),
-        "DeepSpeed": (_deepspeed, "see the error; deleting ~/.cache/torch_extensions forces a new build"),
+        "DeepSpeed": (
+            _deepspeed,
+            "see the error; rm -r .venv/torch_extensions .venv/.installed, then ./setup.sh, builds it anew",
+        ),
         "transformers engine": (_transformers_engine, "run ./setup.sh; the toy policies are in data/toy/models"),
         "vLLM engine": (_vllm, "run ./setup.sh; engine.kind: transformers works without vLLM"),
     }
@@ -116,7 +119,7 @@ def _deepspeed() -> str:
     from marti_ext import compat
 
     compat.apply()
-    from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder  # noqa: F401
+    from deepspeed.ops.op_builder import FusedAdamBuilder
 
     FusedAdamBuilder().load()
     return "its Adam is compiled and loads"

@@ -44,8 +44,11 @@ def missing_gpus(config: Config) -> list[str]:
     have, need = visible_gpus(), gpus_needed(config)
     if need <= have or on_cpu(config) or os.environ.get("RAY_ADDRESS"):
         return []
-    remedy = "lower gpus.per_policy" if have else "set engine.kind: transformers to run on the CPU"
-    return [f"GPUs: {need} needed, {have} here; join several machines with Ray (README) or {remedy}"]
+    if have:
+        remedy = "use fewer agents or a lower gpus.per_policy"
+    else:
+        remedy = "set engine.kind: transformers and gpus.per_policy: 1 to run on the CPU"
+    return [f"GPUs: {need} needed, {have} here; join several machines with Ray (README), or {remedy}"]
 
 
 def missing(config: Config) -> list[str]:

@@ -53,7 +53,7 @@ async def evaluate(
 
 
 def summarize(stage: str, results: dict[str, list[Trajectory]]) -> list[dict[str, Any]]:
-    """One row per policy and task, and one for all tasks: COLUMNS."""
+    """One row per policy and task, and one for all tasks: COLUMNS. What nobody answered is None."""
     rows = []
     for policy, trajectories in results.items():
         tasks = sorted({trajectory.question.task for trajectory in trajectories})
@@ -66,9 +66,13 @@ def summarize(stage: str, results: dict[str, list[Trajectory]]) -> list[dict[str
                     "policy": policy,
                     "task": task,
                     "questions": count,
-                    "accuracy": sum(one.metrics["correct"] for one in of_task) / count,
-                    "invalid": sum(one.metrics["invalid"] for one in of_task) / count,
-                    "tokens": sum(turn.num_tokens for one in of_task for turn in one.turns) / count,
+                    "accuracy": _mean([one.metrics["correct"] for one in of_task]),
+                    "invalid": _mean([one.metrics["invalid"] for one in of_task]),
+                    "tokens": _mean([sum(turn.num_tokens for turn in one.turns) for one in of_task]),
                 }
             )
     return rows
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,5 +1,6 @@
 """TensorBoard always, Weights & Biases where the experiment names a project. The W&B key stays in the environment."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ class Loggers:
             self.wandb = wandb.init(
                 project=config.log.wandb_project,
                 name=config.name,
-                id=config.name,
+                id=hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],  # a resumed run goes on in its own
                 resume="allow",
                 config=config.model_dump(),
             )

@@ -17,6 +17,7 @@ from openrlhf.utils import get_strategy, get_tokenizer  # noqa: E402
 from ray.util.placement_group import placement_group  # noqa: E402
 
 from marti_ext.actor import PolicyActor, ReferenceActor  # noqa: E402
+from marti_ext.cluster import CannotLaunch  # noqa: E402
 from marti_ext.config import Config, openrlhf_args, optimizer_steps  # noqa: E402
 from marti_ext.engines.transformers import TransformersEngine  # noqa: E402
 from marti_ext.experience import ExperienceMaker, to_experience  # noqa: E402
@@ -35,6 +36,10 @@ class Policy:
         self.name, self.args = name, args
         self.strategy = get_strategy(args)
         self.tokenizer = get_tokenizer(args.actor.model_name_or_path, None, "left", self.strategy)
+        if self.tokenizer.chat_template is None:  # of a local folder the config has said so already
+            raise CannotLaunch(
+                f"agents: the tokenizer of {args.actor.model_name_or_path} has no chat template; take an instruction-tuned model"
+            )
         group = None
         if args.train.colocate_all or args.algo.kl.init_coef > 0:  # a reference shares its actor's GPUs
             bundles = [{"GPU": 1, "CPU": 1}] * args.actor.num_gpus_per_node
@@ -95,11 +100,12 @@ class Policy:
     def load_checkpoint(self, step: int) -> list:
         return self.actors.async_run_method("load_checkpoint", f"step_{step}")
 
-    def forget_checkpoints_after(self, step: int) -> None:
-        """Removes what an interrupted step left behind."""
-        for folder in Path(self.args.ckpt.path, "_actor").glob("step_*"):
-            if int(folder.name.removeprefix("step_")) > step:
-                shutil.rmtree(folder)
+    def keep_checkpoints(self, count: int, until: int) -> None:
+        """Removes all but the last `count` up to step `until`: older ones, and what an interrupted step left behind."""
+        folders = {int(folder.name[5:]): folder for folder in Path(self.args.ckpt.path, "_actor").glob("step_*")}
+        kept = sorted(step for step in folders if step <= until)[-count:]
+        for step in folders.keys() - kept:
+            shutil.rmtree(folders[step])
 
     def peak_memory(self) -> float:
         """GiB, of the largest of its actors."""

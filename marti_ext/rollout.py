@@ -89,7 +89,10 @@ class Seat:
         """One turn. Raises PromptTooLong, or what the engine raised once the retries are used up."""
         speaker, turns = self.speaker, self.trajectory.turns
         turn = Turn(len(turns), speaker.agent, speaker.policy, role, round, [parent.id for parent in parents])
-        turns.append(turn)  # before anything is awaited: ids, and so seeds, do not depend on who answers first
+        alike = [(other.role, other.round, other.parents) for other in turns].count((role, round, turn.parents))
+        # of what it answers, not of its id: where several turns are under way, ids depend on who answers first
+        turn.seed = stable_seed(self.seed, role, round, *(parent.seed for parent in parents), alike)
+        turns.append(turn)
         turn.prompt_ids, fitted = prompt.fit(speaker.encode, self.limits.max_prompt_tokens)
         turn.prompt = fitted.text()
         turn.shortened, turn.cut = fitted.discussion != prompt.discussion, fitted.subject != prompt.subject
@@ -104,7 +107,7 @@ class Seat:
 
     async def _generate(self, turn: Turn):
         for attempt in range(self.limits.retries + 1):
-            seed = stable_seed(self.seed, turn.id, attempt)
+            seed = stable_seed(turn.seed, attempt)
             sampling = Sampling(self.limits.max_response_tokens, self.limits.temperature, seed)
             try:
                 async with self.speaker.slots:

@@ -1,5 +1,6 @@
 """The folder of a run. Every file is written aside and renamed; a step counts when `checkpoints/state.json` names it."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -30,6 +31,10 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.replace(path)
+
+
+class RunInUse(RuntimeError):
+    """Another process is writing to this run."""
 
 
 class RunDir:
@@ -78,20 +83,35 @@ class RunDir:
         """Makes the folder, or takes up its last complete step; returns the state to continue from."""
         for part in ("checkpoints", "trajectories", "policies", "figures", "evaluation"):
             (self.path / part).mkdir(parents=True, exist_ok=True)
+        self._lock()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.config.model_dump(), sort_keys=False))
         self._record_origin()
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else None
         self._forget_after(state["step"] if state else 0)
         return state
 
+    def _lock(self) -> None:
+        """Held until this process ends. Raises RunInUse."""
+        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115
+        try:
+            fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunInUse(
+                f"another process is writing to {self.path}: wait for it, or choose another name (--set name=...)"
+            ) from None
+
     def _record_origin(self) -> None:
-        """What it takes to run it again. Nothing of the environment's variables is written: keys are kept there."""
-        with open(self.path / "command.txt", "a", encoding="utf-8") as file:
-            file.write(shlex.join(["python", "-m", "marti_ext", *sys.argv[1:]]) + "\n")
-        write_atomically(
-            self.path / "code.diff", f"commit {_git('rev-parse', 'HEAD') or 'unknown'}\n{_git('diff', 'HEAD')}\n"
-        )
-        write_atomically(self.path / "environment.txt", _packages())
+        """What it takes to run it again, added to what earlier starts of the run recorded where it has changed.
+        Nothing of the environment's variables is written: keys are kept there."""
+        command = shlex.join(["python", "-m", "marti_ext", *sys.argv[1:]])
+        code = f"commit {_git('rev-parse', 'HEAD') or 'unknown'}\n{_git('diff', 'HEAD')}\n"
+        if untracked := _git("ls-files", "--others", "--exclude-standard"):
+            code += f"not under version control:\n{untracked}\n"
+        for name, text in {"command.txt": command + "\n", "code.diff": code, "environment.txt": _packages()}.items():
+            file = self.path / name
+            before = file.read_text(encoding="utf-8") if file.exists() else ""
+            if name == "command.txt" or not before.endswith(text):
+                write_atomically(file, before + text)
 
     def _forget_after(self, step: int) -> None:
         """Removes what was written for steps that did not become complete."""

@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ async def _train(config, run, display, kind, questions, state) -> None:
         display.say(f"{run.path} is complete: {state['step']} steps")
         return
     names = ", ".join(config.policies())
+    # a thread for each policy's training, and some for verifying
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(config.policies()) + 8))
     start = asyncio.to_thread(launch, config, kind, steps)
     policies = await display.during(start, lambda seconds: f"loading policies {names} ({kind} engine), {seconds:.0f} s")
     display.say(f"policies ready: {names} ({kind} engine)")
@@ -56,9 +59,9 @@ async def _train(config, run, display, kind, questions, state) -> None:
     trainer.loggers = Loggers(config, run.path, first_step=trainer.step + 1)
     await trainer.evaluate("untrained")
     while trainer.step < steps:
-        await trainer.run_step()
-        if config.evaluation.every and trainer.step % config.evaluation.every == 0 and trainer.step < steps:
+        if trainer.step and config.evaluation.every and trainer.step % config.evaluation.every == 0:
             await trainer.evaluate(f"step_{trainer.step:05}")
+        await trainer.run_step()
     await trainer.evaluate("trained")
     await trainer.save_policies()
     trainer.mark(finished=True)
@@ -98,7 +101,7 @@ class Trainer:
         waits = [wait for policy in self.policies.values() for wait in policy.load_checkpoint(self.step)]
         await asyncio.gather(*waits)
         for policy in self.policies.values():
-            policy.forget_checkpoints_after(self.step)
+            policy.keep_checkpoints(self.config.checkpoint.keep, until=self.step)
         await asyncio.gather(*(asyncio.to_thread(policy.sync) for policy in self.policies.values()))
         self.display.say(f"continuing after step {self.step}")
 
@@ -141,10 +144,8 @@ class Trainer:
 
         finished = await self.display.during(self._collect(questions, step, progress), describe)
         order = {question.id: index for index, question in enumerate(questions)}
-        finished.sort(
-            key=lambda one: (order[one.question.id], one.copy)
-        )  # not in the order of finishing, which is chance
-        return [turn for trajectory in finished for turn in trajectory.turns], progress
+        finished.sort(key=lambda one: (order[one.question.id], one.copy))  # they finish in the order of chance
+        return [turn for one in finished for turn in sorted(one.turns, key=lambda turn: turn.seed)], progress
 
     async def _collect(self, questions, step, progress) -> list[Trajectory]:
         finished = []
@@ -165,7 +166,7 @@ class Trainer:
         own = [turn for turn in turns if turn.policy == policy]
         usable = trainable(own, self.config.train.train_on_truncated)
         rng = random.Random(stable_seed(self.config.seed, "batch", policy, step))
-        return whole_batches(usable, self.config.train.batch_size, rng)
+        return whole_batches(usable, self.config.train.batch_size, rng, self.config.gpus.per_policy)
 
     async def _train(self, batches: dict[str, list[Turn]], step: int) -> dict[str, dict]:
         """All policies at the same time; those without a whole batch rest."""
@@ -187,6 +188,8 @@ class Trainer:
     async def _checkpoint(self) -> None:
         await asyncio.gather(*(wait for policy in self.policies.values() for wait in policy.save_checkpoint(self.step)))
         self.mark()
+        for policy in self.policies.values():
+            policy.keep_checkpoints(self.config.checkpoint.keep, until=self.step)
 
     def mark(self, finished: bool = False) -> None:
         """From here on the step counts, and with `finished` the run is done: measured and saved."""
@@ -232,9 +235,10 @@ class Trainer:
     # ── Before and after ──
 
     async def evaluate(self, stage: str) -> None:
-        """Measures every policy on the held-out questions. A resumed run finds what its policies did untrained."""
+        """Measures every policy on the held-out questions, unless that was done before an interruption."""
         result = self.run.path / "evaluation" / f"{stage}.json"
-        if self.config.data.evaluation is None or (stage == "untrained" and (result.exists() or self.step > 0)):
+        done = result.exists() and stage != "trained"  # a run that was prolonged is measured again
+        if self.config.data.evaluation is None or done or (stage == "untrained" and self.step > 0):
             return
         settings = self.config.evaluation
         questions = load_questions(locate(self.config.data.evaluation))[: settings.limit]
@@ -260,7 +264,11 @@ class Trainer:
                     write(trajectory)
         rows = summarize(stage, results)
         write_atomically(result, json.dumps(rows, indent=1))
-        overall = ", ".join(f"{row['policy']} {row['accuracy']:.1%}" for row in rows if row["task"] == "all")
+        overall = ", ".join(
+            f"{row['policy']} {'--' if row['accuracy'] is None else format(row['accuracy'], '.1%')}"
+            for row in rows
+            if row["task"] == "all"
+        )
         failed = f"; {len(progress.failed)} answers failed and are left out" if progress.failed else ""
         self.display.say(f"{stage} accuracy on {len(questions)} held-out questions: {overall}{failed}")
 
@@ -275,15 +283,16 @@ def trainable(turns: list[Turn], train_on_truncated: bool) -> list[Turn]:
     return [turn for turn in turns if turn.reward is not None and (train_on_truncated or not turn.truncated)]
 
 
-def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random) -> list[Turn]:
-    """As many turns as fill whole optimizer steps, the remainder dropped at random, the order kept.
+def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random, actors: int = 1) -> list[Turn]:
+    """As many turns as fill whole optimizer steps, the remainder dropped at random.
 
-    Sorted by length within, so that micro-batches of the forward pass hold little padding; OpenRLHF shuffles for the
-    gradient steps itself.
+    OpenRLHF gives each of the policy's `actors` a part of the list: every part is like the others, and sorted by length,
+    so that micro-batches of the forward pass hold little padding. For the gradient steps OpenRLHF shuffles it itself.
     """
     keep = len(turns) // batch_size * batch_size
     kept = [turns[index] for index in sorted(rng.sample(range(len(turns)), keep))]
-    return sorted(kept, key=lambda turn: len(turn.prompt_ids) + len(turn.response_ids))
+    kept.sort(key=lambda turn: len(turn.prompt_ids) + len(turn.response_ids))
+    return [turn for actor in range(actors) for turn in kept[actor::actors]]
 
 
 def step_metrics(
@@ -319,7 +328,7 @@ def step_metrics(
         }
     phase = {"experience": "make_experience", "training": "ppo_train", "sync": "broadcast"}
     longest = {
-        ours: max((status[f"timing/{theirs}"] for status in statuses.values()), default=0.0)
+        ours: max((status[f"timing/{theirs}"] for status in statuses.values()), default=None)
         for ours, theirs in phase.items()
     }
     return {
@@ -327,6 +336,7 @@ def step_metrics(
         "policies": policies,
         "discussions": progress.questions_done - len(progress.failed),
         "failed": len(progress.failed),
+        "failed_questions": sorted(progress.failed),
         "retried_turns": progress.retried_turns,
         "shortened_prompts": sum(turn.shortened for turn in turns),
         "cut_prompts": sum(turn.cut for turn in turns),

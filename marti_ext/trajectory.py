@@ -37,6 +37,7 @@ class Turn:
     log_probs: list[float] = field(default_factory=list)  # one per response token, at the sampling temperature
     shortened: bool = False  # the prompt lost old discussion to the limit
     cut: bool = False  # the prompt's subject was cut to the limit
+    seed: int = 0  # what it is drawn with; the same whoever answers first
 
     @property
     def truncated(self) -> bool:

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 
 from marti_ext.engines import Completion, Sampling
+from marti_ext.engines.transformers import TransformersEngine
 from marti_ext.rollout import Speaker
 
 
@@ -44,27 +46,13 @@ class ScriptedEngine:
         return Completion(ids, [-0.5] * len(ids), reason)
 
 
-class LocalEngine:
-    """The embedded engine's decoder in this process: the real generation, no Ray."""
+def local_engine(decoder) -> TransformersEngine:
+    """The embedded engine with its decoder in this process: the real generation, no Ray."""
 
-    def __init__(self, decoder) -> None:
-        self.decoder, self.waiting, self.futures, self.pump = decoder, [], {}, None
+    async def decode(requests, steps):
+        return decoder.advance(requests, steps)
 
-    async def generate(self, prompt_ids: list[int], sampling: Sampling) -> Completion:
-        number = len(self.futures)
-        self.waiting.append((number, prompt_ids, sampling))
-        self.futures[number] = future = asyncio.get_running_loop().create_future()
-        if self.pump is None or self.pump.done():
-            self.pump = asyncio.create_task(self._run())
-        return await future
-
-    async def _run(self) -> None:
-        await asyncio.sleep(0)
-        while self.waiting or self.decoder.rows:
-            requests, self.waiting = self.waiting, []
-            for number, completion in self.decoder.advance(requests, 8):
-                self.futures[number].set_result(completion)
-            await asyncio.sleep(0)
+    return TransformersEngine(SimpleNamespace(decode=SimpleNamespace(remote=decode)))
 
 
 def speakers(script: Callable[[str, int], str | Exception], count: int = 2, slots: int = 64) -> list[Speaker]:

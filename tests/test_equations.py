@@ -183,6 +183,14 @@ def test_whole_batches_keep_all_that_fit_and_drop_the_rest_at_random(count, batc
     assert whole_batches(turns, batch, random.Random(seed)) == kept
 
 
+def test_every_actor_of_a_policy_gets_turns_of_like_length():
+    turns = [turn(1 + number, 2, 0.0, number=number) for number in range(17)]
+    kept = whole_batches(turns, 8, random.Random(0), actors=2)
+    halves = [[len(one.prompt_ids) for one in half] for half in (kept[:8], kept[8:])]
+    assert all(half == sorted(half) for half in halves)
+    assert all(0 < right - left < 4 for left, right in zip(*halves, strict=True))
+
+
 def test_what_is_dropped_is_not_always_the_same():
     turns = [turn(2, 2, 0.0, number=number) for number in range(10)]
     dropped = {

@@ -1,6 +1,7 @@
 """The whole job in small, as a person starts it: the toy pipeline, a kill and a resume, real questions."""
 
 import gzip
+import itertools
 import json
 import os
 import signal
@@ -51,6 +52,11 @@ def repeatable(line: dict) -> dict:
     }
 
 
+def stored(run_dir: Path, step: int) -> list[dict]:
+    lines = gzip.decompress((run_dir / "trajectories" / f"step_{step:05}.jsonl.gz").read_bytes()).decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("runs")
@@ -69,6 +75,8 @@ def test_the_job_leaves_everything_in_the_run_directory(straight):
                  "figures/length.png", "trajectories/step_00004.jsonl.gz", "tensorboard", "evaluation/trained.jsonl.gz"):  # fmt: skip
         assert (path / name).exists(), name
     assert not list(path.rglob("*.part"))
+    kept = {folder.name for folder in (path / "checkpoints" / "qwen" / "_actor").glob("step_*")}
+    assert kept == {"step_3", "step_4"}  # checkpoint.keep
 
 
 def test_metrics_have_what_the_paper_plots(straight):
@@ -151,24 +159,53 @@ def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")
 def test_two_steps_on_real_questions(runs):
-    """MATH, KodCode and WebInstruct questions: long prompts, LaTeX, code fences, unit tests, truncation."""
-    questions = [
-        row for name in ("math", "coding", "science") for row in json.loads((REAL / f"{name}.json").read_text())
-    ]
+    """MATH, KodCode and WebInstruct questions: long prompts, LaTeX, code fences, unit tests, truncation, verdicts."""
+    names = ("math", "coding", "science")
+    by_task = [json.loads((REAL / f"{name}.json").read_text()) for name in names]
+    questions = [row for rows in itertools.zip_longest(*by_task) for row in rows if row]
     assert len(questions) == 500
     file = runs / "real.json"
     file.write_text(json.dumps(questions))
     settings = {
-        "data.train": file, "data.evaluation": "null", "train.steps": 2, "train.train_on_truncated": "true",
-        "rollout.questions_per_step": 24, "rollout.discussions_per_question": 1, "rollout.max_prompt_tokens": 300,
-        "rollout.max_response_tokens": 12,
+        "data.train": file, "data.evaluation": file, "evaluation.limit": 9, "evaluation.max_response_tokens": 12,
+        "train.steps": 2, "train.train_on_truncated": "true", "train.batch_size": 8, "train.micro_batch_size": 2,
+        "train.forward_batch_size": 2, "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1,
+        "rollout.max_prompt_tokens": 2000, "rollout.max_response_tokens": 12,
     }  # fmt: skip
     run(command(runs, "real", **settings))
     lines = metrics(runs / "real")
     assert len(lines) == 2
+    seen = []
     for line in lines:
-        assert line["discussions"] + line["failed"] == 24
-        assert line["discussions"] >= 6
+        assert (line["discussions"], line["failed"]) == (12, 0)
         assert all(policy["optimizer_steps"] > 0 for policy in line["policies"].values())
         assert any(role["truncated"] > 0 for policy in line["policies"].values() for role in policy["roles"].values())
-    assert sum(line["shortened_prompts"] + line["cut_prompts"] for line in lines) > 0
+        seen += stored(runs / "real", line["step"])
+    assert {record["question"]["task"] for record in seen} == set(names)
+    assert all(len(record["turns"]) == 6 for record in seen)
+    measured = json.loads((runs / "real" / "evaluation" / "trained.json").read_text())
+    assert {(row["task"], row["questions"]) for row in measured} == {*((name, 3) for name in names), ("all", 9)}
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")
+def test_every_real_question_fits_and_what_is_too_long_is_shortened():
+    """Every prompt of every role of all 500, beside texts that are too long: within the limit, the problem whole."""
+    from transformers import AutoTokenizer
+
+    from marti_ext.prompts import evaluation_prompt, scoring_prompt, solution_prompt
+    from marti_ext.questions import load_questions
+    from marti_ext.rollout import Speaker
+
+    questions = [one for name in ("math", "coding", "science") for one in load_questions(REAL / f"{name}.json")]
+    long = "x = 1\n" * 400
+    for base in ("qwen2", "llama"):
+        speaker = Speaker(base, base, None, AutoTokenizer.from_pretrained(ROOT / "data/toy/models" / base), None)
+        for question in questions:
+            for prompt in (
+                solution_prompt(question.task, question.prompt, (long, long)),
+                evaluation_prompt(question.prompt, long, (long,)),
+                scoring_prompt(question.prompt, long, long),
+            ):
+                ids, fitted = prompt.fit(speaker.encode, 2000)
+                assert len(ids) <= 2000
+                assert question.prompt in fitted.text()

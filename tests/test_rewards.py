@@ -26,6 +26,8 @@ QUESTION = Question("q1", "math", "test", "What is 1 + 1?", "2")
         ("<score> 2 </score>", 2),
         ("<score>\n3\n</score>", 3),
         ("<score>2</score> or <score>5</score>", None),  # the last one counts; nothing is guessed
+        ("<score>3</score>, or <score>2 < 3</score>", None),
+        ("<score>2</score> and <score><b>1</b></score>", None),
         ("<score>0</score>", None),
         ("<score>2.0</score>", None),
         ("<score>two</score>", None),

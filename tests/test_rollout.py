@@ -2,14 +2,18 @@
 
 import asyncio
 import logging
+import random
 
 import pytest
-from engines import CharTokenizer, ScriptedEngine, speakers
+import torch
+from engines import CharTokenizer, ScriptedEngine, local_engine, speakers
 from hypothesis import given
 from hypothesis import strategies as st
 from test_rewards import answer, role_of
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from marti_ext.engines import Completion
+from marti_ext.engines import transformers as transformers_engine
 from marti_ext.methods.comas import CoMAS, CoMASOptions
 from marti_ext.prompts import CUT_MARK, PromptTooLong, evaluation_prompt, scoring_prompt, solution_prompt
 from marti_ext.questions import Question, QuestionSource
@@ -53,6 +57,83 @@ def test_a_question_that_is_dealt_twice_in_a_step_is_discussed_anew():
         return [one.to_json() async for one in rollout.run(questions(1) * 2, 1, 2, Progress())]
 
     assert len(set(asyncio.run(run()))) == 4
+
+
+class HesitantEngine(ScriptedEngine):
+    """Answers after a random number of rounds of the event loop."""
+
+    def __init__(self, script, rng: random.Random) -> None:
+        super().__init__(script)
+        self.rng = rng
+
+    async def generate(self, prompt_ids, sampling):
+        for _ in range(self.rng.randrange(20)):
+            await asyncio.sleep(0)
+        return await super().generate(prompt_ids, sampling)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_what_is_said_does_not_depend_on_who_answers_first(schedule):
+    options = CoMASOptions(rounds=6, evaluations=2, schedule=schedule)
+
+    def said(delays: int) -> list:
+        agents = speakers(answer, 3)
+        for agent in agents:
+            agent.engine = HesitantEngine(answer, random.Random(delays))
+        rollout = Rollout(CoMAS(options, 3), agents, Limits(4096, 64, 1.0), 0)
+
+        async def run():
+            return [one async for one in rollout.run(questions(2), 1, 1, Progress())]
+
+        turns = [turn for one in asyncio.run(run()) for turn in one.turns]
+        return sorted((turn.seed, turn.agent, turn.role, turn.prompt, turn.response) for turn in turns)
+
+    first = said(0)
+    assert len({seed for seed, *_ in first}) == 2 * 6 * 5
+    assert all(said(delays) == first for delays in range(1, 6))
+
+
+def test_after_a_failed_turn_nothing_of_its_question_goes_on():
+    """Two solvers are under way: when one fails for good, the other's evaluation is not asked for any more."""
+
+    def script(prompt, seed):
+        return RuntimeError("down") if role_of(prompt) == "evaluation" else answer(prompt, seed)
+
+    agents = speakers(script, 2)
+    limits = Limits(4096, 64, 1.0, retries=0)
+    options = CoMASOptions(rounds=2, schedule="parallel")
+
+    async def run():
+        rollout = Rollout(CoMAS(options, 2), agents, limits, 0)
+        assert [one async for one in rollout.run(questions(1), 1, 1, Progress())] == []
+        asked = sum(len(agent.engine.prompts) for agent in agents)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert sum(len(agent.engine.prompts) for agent in agents) == asked
+
+    asyncio.run(run())
+
+
+def test_the_embedded_engine_forgets_its_requests_after_an_error_and_answers_the_retries():
+    class Decoder(transformers_engine.Decoder):
+        failures = 1
+
+        def _advance(self, requests, steps):
+            finished = super()._advance(requests, steps)
+            if self.failures and self.rows:
+                self.failures -= 1
+                raise RuntimeError("out of memory")
+            return finished
+
+    torch.manual_seed(0)
+    shape = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2))
+    engine = local_engine(Decoder(model, {0}))
+    agents = [Speaker("a", "p", engine, CharTokenizer(), asyncio.Semaphore(8))]
+    progress = Progress()
+    found = roll_out(agents, count=3, rounds=1, limits=Limits(4096, 12, 1.0), progress=progress)
+    assert len(found) == 3 and not progress.failed
+    assert progress.retried_turns == 3
 
 
 def test_a_failed_turn_is_retried():

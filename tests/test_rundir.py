@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -131,9 +133,26 @@ def test_metrics_are_readable_wherever_the_last_line_was_cut(run):
     run.open()
     complete(run, 1, 2)
     whole = run.metrics_file.read_bytes()
-    for cut in range(len(whole)):
+    for cut in range(len(whole) + 1):
         run.metrics_file.write_bytes(whole[:cut])
-        assert [line["step"] for line in read_metrics(run.path)] == [1, 2][: len(read_metrics(run.path))]
+        complete_lines = whole[: cut + 1].count(b"\n")  # the last line counts without its line break too
+        assert [line["step"] for line in read_metrics(run.path)] == [1, 2][:complete_lines]
+
+
+def test_a_second_process_is_kept_out(run):
+    run.open()
+    program = f"import fcntl; fcntl.lockf(open({str(run.path / '.lock')!r}, 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    assert b"BlockingIOError" in subprocess.run([sys.executable, "-c", program], capture_output=True).stderr
+
+
+def test_what_earlier_starts_ran_is_kept(run):
+    run.open()
+    (run.path / "code.diff").write_text("commit of the first start\n")
+    run.open()
+    assert (run.path / "code.diff").read_text().startswith("commit of the first start\ncommit ")
+    before = (run.path / "code.diff").read_text()
+    run.open()
+    assert (run.path / "code.diff").read_text() == before
 
 
 @pytest.mark.parametrize("name", ["trajectories/step_00001", "evaluation/trained"])

@@ -78,7 +78,7 @@ def test_the_scores_of_a_base_policy_tell_right_from_wrong(base, measured):
 def measured():
     def measure(base: str) -> dict[str, float]:
         import torch
-        from engines import LocalEngine
+        from engines import local_engine
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         from marti_ext.engines.transformers import Decoder
@@ -86,7 +86,7 @@ def measured():
         torch.set_num_threads(2)
         tokenizer = AutoTokenizer.from_pretrained(TOY / "models" / base)
         model = AutoModelForCausalLM.from_pretrained(TOY / "models" / base, dtype=torch.float32)
-        engine = LocalEngine(Decoder(model, {tokenizer.eos_token_id}))
+        engine = local_engine(Decoder(model, {tokenizer.eos_token_id}))
         speaker = Speaker(base, base, engine, tokenizer, asyncio.Semaphore(128))
         rollout = Rollout(CoMAS(CoMASOptions(rounds=2), 1), [speaker], Limits(512, 64, 1.0), seed=0)
         questions = load_questions(TOY / "test.jsonl")

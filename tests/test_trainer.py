@@ -43,7 +43,7 @@ class ScriptedPolicy:
 
     load_checkpoint = save_checkpoint
 
-    def forget_checkpoints_after(self, step):
+    def keep_checkpoints(self, count, until):
         pass
 
     def sync(self):

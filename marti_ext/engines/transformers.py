@@ -45,8 +45,8 @@ class TransformersEngine:
             while self.futures:
                 requests, self.waiting = self.waiting, []
                 for number, completion in await self.actor.decode.remote(requests, STEPS_PER_CALL):
-                    future = self.futures.pop(number)
-                    if not future.done():
+                    future = self.futures.pop(number, None)
+                    if future and not future.done():
                         future.set_result(completion)
         except Exception as error:
             futures, self.futures, self.waiting = self.futures, {}, []
@@ -74,13 +74,26 @@ class Decoder:
 
     def __init__(self, model: torch.nn.Module, eos_token_ids: set[int]) -> None:
         self.model, self.eos = model, eos_token_ids
+        self._forget()
+
+    def _forget(self) -> None:
         self.rows: list[_Row] = []
         self.cache: DynamicCache | None = None
         self.mask = torch.empty(0, 0, dtype=torch.long)
 
     @torch.inference_mode()
     def advance(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:
-        """Lets the requests in and decodes `steps` tokens for every row; returns the finished, by request number."""
+        """Lets the requests in and decodes `steps` tokens for every row; returns the finished, by request number.
+
+        After an error it holds no request any more: all of them may be asked anew.
+        """
+        try:
+            return self._advance(requests, steps)
+        except Exception:
+            self._forget()
+            raise
+
+    def _advance(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:
         self.model.eval()
         finished, by_length = [], sorted(requests, key=lambda request: len(request[1]))
         for start in range(0, len(by_length), PREFILL_ROWS):

@@ -13,7 +13,7 @@ from marti_ext.prompts import discussion_round, evaluation_prompt, scoring_promp
 from marti_ext.questions import Question
 from marti_ext.trajectory import Trajectory, Turn
 
-SCORE_TAG = re.compile(r"<score>([^<]*)</score>")
+SCORE_TAG = re.compile(r"<score>(.*?)</score>", re.DOTALL)
 
 
 def extract_score(response: str) -> int | None:
@@ -21,6 +21,11 @@ def extract_score(response: str) -> int | None:
     tags = SCORE_TAG.findall(response)
     content = tags[-1].strip() if tags else ""
     return int(content) if content in ("1", "2", "3") else None
+
+
+async def _all(group: asyncio.TaskGroup, coroutines: list) -> list:
+    """Their results; they run at the same time, in the group."""
+    return await asyncio.gather(*map(group.create_task, coroutines))
 
 
 class CoMASOptions(BaseModel):
@@ -58,44 +63,44 @@ class CoMAS:
     async def run(self, question: Question, agents: list, rng: random.Random) -> None:
         choose = self._chooser(agents, rng)
         run = self._run_parallel if self.options.schedule == "parallel" else self._run_sequential
-        # Scoring does not enter the discussion, so nothing waits for it but the end.
-        async with asyncio.TaskGroup() as scorings:
-            await run(question, agents, choose, rng, scorings)
+        # Scoring does not enter the discussion, so nothing waits for it but the end. When a turn fails, the group ends all.
+        async with asyncio.TaskGroup() as group:
+            await run(question, agents, choose, rng, group)
 
-    async def _run_sequential(self, question, agents, choose, rng, scorings) -> None:
+    async def _run_sequential(self, question, agents, choose, rng, group) -> None:
         """m rounds of one solution each; the discussion is the last kappa rounds."""
         discussion: list[str] = []
         for number in range(1, self.options.rounds + 1):
             history = tuple(discussion[-self.options.horizon :]) if self.options.horizon else ()
-            discussion.append(await self._round(question, history, number, choose(), choose, scorings))
+            discussion.append(await self._round(question, history, number, choose(), choose, group))
 
-    async def _run_parallel(self, question, agents, choose, rng, scorings) -> None:
+    async def _run_parallel(self, question, agents, choose, rng, group) -> None:
         """m/l rounds in which every agent solves; the discussion is kappa random rounds of those before."""
         previous: list[str] = []
         for number in range(1, self.options.rounds // len(agents) + 1):
             histories = [tuple(rng.sample(previous, min(self.options.horizon, len(previous)))) for _ in agents]
-            previous = await asyncio.gather(
-                *(
-                    self._round(question, history, number, agent, choose, scorings)
+            previous = await _all(
+                group,
+                [
+                    self._round(question, history, number, agent, choose, group)
                     for agent, history in zip(agents, histories, strict=True)
-                )
+                ],
             )
 
-    async def _round(self, question, history, number, solver, choose, scorings) -> str:
+    async def _round(self, question, history, number, solver, choose, group) -> str:
         """A solution (Eq. 3), its evaluations (Eq. 4), their scorings (Eq. 5, not awaited); returns what enters h_q."""
+        # Chosen before anything is awaited: who acts does not depend on which of several solvers answers first.
+        evaluators = [choose() for _ in range(self.options.evaluations)]
+        scorers = [choose() for _ in range(self.options.evaluations)]
         solution: Turn = await solver.act(
             "solution", solution_prompt(question.task, question.prompt, history), round=number
         )
         ask = evaluation_prompt(question.prompt, solution.response, history)
-        evaluations: list[Turn] = await asyncio.gather(
-            *(
-                choose().act("evaluation", ask, parents=[solution], round=number)
-                for _ in range(self.options.evaluations)
-            )
-        )
-        for evaluation in evaluations:
+        turns = [evaluator.act("evaluation", ask, parents=[solution], round=number) for evaluator in evaluators]
+        evaluations: list[Turn] = await _all(group, turns)
+        for evaluation, scorer in zip(evaluations, scorers, strict=True):
             ask = scoring_prompt(question.prompt, solution.response, evaluation.response)
-            scorings.create_task(choose().act("scoring", ask, parents=[solution, evaluation], round=number))
+            group.create_task(scorer.act("scoring", ask, parents=[solution, evaluation], round=number))
         return discussion_round(solution.response, [evaluation.response for evaluation in evaluations])
 
     def _chooser(self, agents: list, rng: random.Random) -> Callable:
