@@ -198,14 +198,13 @@ def test_every_real_question_fits_and_what_is_too_long_is_shortened():
 
     questions = [one for name in ("math", "coding", "science") for one in load_questions(REAL / f"{name}.json")]
     long = "x = 1\n" * 400
-    for base in ("qwen2", "llama"):
-        speaker = Speaker(base, base, None, AutoTokenizer.from_pretrained(ROOT / "data/toy/models" / base), None)
-        for question in questions:
-            for prompt in (
-                solution_prompt(question.task, question.prompt, (long, long)),
-                evaluation_prompt(question.prompt, long, (long,)),
-                scoring_prompt(question.prompt, long, long),
-            ):
-                ids, fitted = prompt.fit(speaker.encode, 2000)
-                assert len(ids) <= 2000
-                assert question.prompt in fitted.text()
+    speaker = Speaker("a", "p", None, AutoTokenizer.from_pretrained(ROOT / "data/toy/models/llama"), None)
+    for question in questions:
+        for prompt in (
+            solution_prompt(question.task, question.prompt, (long, long)),
+            evaluation_prompt(question.prompt, long, (long,)),
+            scoring_prompt(question.prompt, long, long),
+        ):
+            ids, fitted = prompt.fit(speaker.encode, 2000)
+            assert len(ids) <= 2000
+            assert question.prompt in fitted.text()
