@@ -22,5 +22,5 @@ done
 config=experiments/configs/$profile/comas.yaml
 [ -f "$config" ] || { echo "error: no profile '$profile'; there is: $(ls experiments/configs | tr '\n' ' ')" >&2; exit 1; }
 ./setup.sh
-[ "$profile" != toy ] || export CUDA_VISIBLE_DEVICES= # the toy world is made for a CPU, also where there are GPUs
+[ "$profile" != toy ] || export DS_ACCELERATOR=cpu # the toy world is made for a CPU, also where there are GPUs
 exec .venv/bin/python -m marti_ext train "$config" --resume auto "${arguments[@]}"

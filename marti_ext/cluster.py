@@ -40,7 +40,8 @@ def start_ray(config: Config) -> None:
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns here that it will change
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not compat.has_gpu():
-        environment["DS_ACCELERATOR"] = "cpu"
+        environment["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"] = "cpu"
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # beside an empty one Ray refuses logical GPUs
         if not os.environ.get("RAY_ADDRESS"):
             logical = 2 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
             # not more CPUs: Ray starts an idle worker for each

@@ -37,9 +37,10 @@ def apply() -> None:
 
 
 def has_gpu() -> bool:
+    """Whether to use GPUs: there is one, and DeepSpeed's DS_ACCELERATOR=cpu does not say otherwise."""
     import torch
 
-    return torch.cuda.is_available()
+    return os.environ.get("DS_ACCELERATOR") != "cpu" and torch.cuda.is_available()
 
 
 def build_extensions() -> None:

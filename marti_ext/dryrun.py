@@ -24,7 +24,7 @@ UNKNOWN = "unknown until the data is there"
 
 def visible_gpus() -> int:
     """NVIDIA GPUs that a run sees here, asked of the driver: torch need not be loaded."""
-    if shutil.which("nvidia-smi") is None:
+    if shutil.which("nvidia-smi") is None or os.environ.get("DS_ACCELERATOR") == "cpu":
         return 0
     listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
     count = listing.stdout.count("GPU ") if listing.returncode == 0 else 0

@@ -246,7 +246,7 @@ def test_bad_rows_fail_a_dry_run_too(folder):
 
 def gpus(monkeypatch, count: int) -> None:
     listing = "".join(f"GPU {index}: NVIDIA H100 80GB HBM3 (UUID: GPU-{index})\n" for index in range(count))
-    for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
+    for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES", "DS_ACCELERATOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(dryrun.shutil, "which", lambda name: name if count else None)
     done = SimpleNamespace(stdout=listing, returncode=0)
@@ -259,6 +259,8 @@ def test_gpus_are_counted_as_a_run_would_see_them(monkeypatch):
     for allowed, count in {"": 0, "-1": 0, "2": 1, "0,1,3": 3}.items():
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
         assert dryrun.visible_gpus() == count
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert dryrun.visible_gpus() == 0
 
 
 def test_more_gpus_than_there_are(folder, monkeypatch):
