@@ -334,7 +334,7 @@ def _explain(detail: dict) -> list[str]:
         return [f"{where}: found {found!r}, expected at least {detail['ctx']['min_length']}"]
     if kind in ("model_type", "model_attributes_type"):
         return [f"{where}: found {found!r}, expected settings as `key: value`"]
-    return [f"{where}: found {found!r}, expected {message.removeprefix('Input should be ')}"]
+    return [f"{where}: found {found!r}, expected {message.removeprefix('Input should be ').split(', unable')[0]}"]
 
 
 def _section(location: tuple) -> type[BaseModel]:
@@ -509,7 +509,7 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.train.batch_size, args.train.micro_batch_size = train.batch_size, train.micro_batch_size
     args.train.max_epochs, args.train.colocate_all = train.passes, colocate
     args.train.colocate_actor_ref = train.kl_weight > 0  # a reference shares its actor's GPUs
-    args.rollout.n_samples_per_prompt = 1  # see DESIGN: discussions are independent, not a group
+    args.rollout.n_samples_per_prompt = 1  # discussions are independent, not a group
     args.rollout.batch_size = args.rollout.vllm_generate_batch_size = train.batch_size
     args.rollout.micro_batch_size = train.forward_batch_size
     args.rollout.temperature, args.rollout.max_new_tokens = rollout.temperature, rollout.max_response_tokens

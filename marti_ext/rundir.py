@@ -58,7 +58,7 @@ class RunDir:
         if resume == "must" and not self.state_file.exists():
             return f"--resume must: {self.path} holds no checkpoint"
         if resume == "never" and used:
-            return f"{self.path} exists: continue it with --resume auto, or choose another name (--set name=...)"
+            return f"{self.path} exists: continue it with --resume auto (as ./run_all.sh does), or choose another name (--set name=...)"
         if used and not begun:
             return f"{self.path} exists but holds no config.yaml, so it is no run to continue: choose another name"
         if not begun:

@@ -81,6 +81,8 @@ def read_trajectories(path: Path) -> Iterator[tuple[str, dict, Trajectory]]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     yield (f"{path}, line {number}", *_parse(f"{path}, line {number}", line))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read after line {number}: {error}") from None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from marti_ext.rundir import stored_steps
@@ -41,7 +41,7 @@ def _trajectories(run: Path, step: int | None) -> Iterator[tuple[int, Trajectory
 
 
 def _listing(run: Path, step: int | None) -> Table:
-    table = Table("step", "question", "task", "turns", "solution rewards", "problem")
+    table = Table("step", Column("question", overflow="fold"), "task", "turns", "solution rewards", "problem")
     for number, trajectory in _trajectories(run, step):
         question = trajectory.question
         rewards = " ".join(_reward(turn) for turn in trajectory.of("solution"))

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from engines import speakers
@@ -242,3 +243,23 @@ def test_run_never_sees_the_answer():
     (trajectory,) = asyncio.run(run())
     assert seen == [None]
     assert trajectory.question.answer == "2"  # what is stored has it
+
+
+# ── The method of the README ──
+
+
+def test_the_readmes_method_works_as_it_stands():
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    code = next(block for block in readme.split("```python\n")[1:] if "class Duel" in block).split("```")[0]
+    scope: dict = {}
+    exec(code, scope)
+    method = scope["Duel"](scope["Duel"].Options(), 2)
+    rollout = Rollout(method, speakers(lambda prompt, seed: "There is an error."), Limits(4096, 64, 1.0), 0)
+
+    async def run():
+        question = Question("q", "math", "test", "1 + 1?", "2")
+        return [one async for one in rollout.run([question], 1, 1, Progress())]
+
+    (trajectory,) = asyncio.run(run())
+    assert len(trajectory.turns) == method.turns_per_discussion()
+    assert [turn.reward for turn in trajectory.turns] == [1.0, -1.0]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from marti_ext.tasks.extract import last_code_block
 from marti_ext.tasks.verdict import Verdict
 
-WALL_LIMIT = 3.0  # seconds, the start of the interpreter (0.1 s) included; our decision (design, section 6)
+WALL_LIMIT = 3.0  # seconds, the start of the interpreter (0.1 s) included; the paper names none
 
 # Run by `python -c` before the program: limits first, then the program from standard input, under the name __main__.
 _LAUNCH = """

@@ -6,7 +6,7 @@ from math import isfinite
 from marti_ext.tasks.extract import last_boxed
 from marti_ext.tasks.verdict import Verdict
 
-RELATIVE_TOLERANCE = 0.05  # our decision (design, section 6); the paper names none
+RELATIVE_TOLERANCE = 0.05  # our decision; the paper names none
 ZERO_TOLERANCE = 1e-9  # absolute, where the gold answer is 0 and a relative tolerance has no meaning
 
 _EXPONENT = r"\{\s*[+-]?[0-9]+\s*\}|[+-]?[0-9]+"
