@@ -159,7 +159,10 @@ def test_files_that_cannot_be_read(capsys, tmp_path):
         file.write_bytes(content)
         assert f"{file}: cannot be read after line " in fails(capsys, "rescore", file, "--method", "comas")
     (tmp_path / "latin.jsonl").write_bytes(b"\xff\n")
-    for name in ("none.jsonl", "latin.jsonl", "."):
+    assert f"{tmp_path / 'none.jsonl'}: no such file" in fails(
+        capsys, "rescore", tmp_path / "none.jsonl", "--method", "comas"
+    )
+    for name in ("latin.jsonl", "."):
         assert "cannot be read" in fails(capsys, "rescore", tmp_path / name, "--method", "comas")
 
 
