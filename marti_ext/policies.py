@@ -117,7 +117,6 @@ def load(config: Config, kind: str, steps: int) -> dict[str, Policy]:
     policies = {}
     for index, name in enumerate(config.policies()):
         args = openrlhf_args(config, name, index, kind)
-        args.marti.index = index
         policies[name] = Policy(name, args, kind, config.rollout.requests_per_engine)
     ray.get([wait for policy in policies.values() for wait in policy.load(optimizer_steps(config, steps))])
     for policy in policies.values():

@@ -64,7 +64,6 @@ class Speaker:
 class Progress:
     """Counters of a rollout under way."""
 
-    questions: int = 0
     questions_done: int = 0
     turns_done: int = 0
     tokens: int = 0
@@ -134,7 +133,6 @@ class Rollout:
 
         A question whose turn fails for good is left out, counted in `progress` and named in the log.
         """
-        progress.questions += len(questions) * copies
         tasks, begun = [], Counter()  # a question may be dealt twice in a step: no two of its discussions are the same
         for question in (question for question in questions for _ in range(copies)):
             tasks.append(asyncio.create_task(self._discuss(question, step, begun[question.id], progress)))

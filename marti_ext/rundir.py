@@ -118,9 +118,10 @@ class RunDir:
         if self.metrics_file.exists():
             lines = [line for line in read_metrics(self.path) if line["step"] <= step]
             write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines))
-        for number, file in stored_steps(self.path):
-            if number > step:
-                file.unlink()
+        for folder in ("trajectories", "evaluation"):
+            for number, file in step_files(self.path / folder):
+                if number > step:
+                    file.unlink()
         for file in self.path.rglob("*.part"):
             file.unlink()
         if step == 0:
@@ -168,10 +169,10 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     return whole
 
 
-def stored_steps(run: Path) -> list[tuple[int, Path]]:
-    """(step, its trajectory file), in order."""
-    named = re.compile(r"step_(\d+)\.jsonl\.gz")
-    files = [(match, file) for file in (run / "trajectories").glob("*") if (match := named.fullmatch(file.name))]
+def step_files(folder: Path) -> list[tuple[int, Path]]:
+    """(step, file) of what a folder of a run holds for single steps, in order."""
+    named = re.compile(r"step_(\d+)\.(json|jsonl\.gz)")
+    files = [(match, file) for file in folder.glob("*") if (match := named.fullmatch(file.name))]
     return sorted((int(match[1]), file) for match, file in files)
 
 

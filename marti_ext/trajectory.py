@@ -62,8 +62,13 @@ class Trajectory:
 
     def to_json(self) -> str:
         turns = [{key: getattr(turn, key) for key in STORED} for turn in self.turns]
-        record = {"question": asdict(self.question), "copy": self.copy, "method": self.method, "turns": turns}
-        record["metrics"] = self.metrics
+        record = {
+            "question": asdict(self.question),
+            "copy": self.copy,
+            "method": self.method,
+            "turns": turns,
+            "metrics": self.metrics,
+        }
         return json.dumps(record, ensure_ascii=False)
 
 

@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from marti_ext.rundir import stored_steps
+from marti_ext.rundir import step_files
 from marti_ext.trajectory import Trajectory, Turn, read_trajectories
 
 COLORS = {"solution": "green", "evaluation": "yellow", "scoring": "cyan"}
@@ -34,7 +34,7 @@ def view(run: Path, question: str | None, step: int | None) -> None:
 
 
 def _trajectories(run: Path, step: int | None) -> Iterator[tuple[int, Trajectory]]:
-    for number, file in stored_steps(run):
+    for number, file in step_files(run / "trajectories"):
         if step in (None, number):
             for _, _, trajectory in read_trajectories(file):
                 yield number, trajectory

@@ -160,7 +160,7 @@ def test_trained_weights_reach_vllm(cluster, config):
     from marti_ext.policies import Policy
 
     args = openrlhf_args(config, "qwen", 2, "vllm")
-    args.marti.index, args.algo.kl.init_coef = 0, 0.0
+    args.algo.kl.init_coef = 0.0
     args.ckpt.path, args.ckpt.output_dir = args.ckpt.path + "-vllm", args.ckpt.output_dir + "-vllm"
     policy = Policy("vllm", args, "vllm", requests=64)
     ray.get(policy.load(max_steps=10))

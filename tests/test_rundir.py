@@ -13,7 +13,7 @@ from test_config import folder, load  # noqa: F401
 
 from marti_ext import rundir
 from marti_ext.questions import Question
-from marti_ext.rundir import RunDir, check_run, read_metrics, stored_steps, write_atomically
+from marti_ext.rundir import RunDir, check_run, read_metrics, step_files, write_atomically
 from marti_ext.trajectory import Trajectory, read_trajectories
 
 TRAJECTORY = Trajectory(Question("1", "math", "s", "?", "!"), "comas")
@@ -113,11 +113,14 @@ def test_steps_after_the_last_complete_one_are_forgotten(run):
         file.write('{"step": 4, "poli')
     for name in ("trajectories/step_00004.jsonl.gz.part", "evaluation/trained.jsonl.gz.part", "config.yaml.part"):
         (run.path / name).write_bytes(b"cut")
+    for name in ("untrained.json", "step_00002.json", "step_00003.json", "step_00003.jsonl.gz"):
+        (run.path / "evaluation" / name).write_text("[]")
     (run.path / "trajectories" / "notes.txt").write_text("kept")
     assert run.open() == {"step": 2}
     run.log({"step": 3})
     assert [line["step"] for line in read_metrics(run.path)] == [1, 2, 3]
-    assert [step for step, _ in stored_steps(run.path)] == [1, 2]
+    assert [step for step, _ in step_files(run.path / "trajectories")] == [1, 2]
+    assert sorted(file.name for file in run.path.glob("evaluation/*")) == ["step_00002.json", "untrained.json"]
     assert not list(run.path.rglob("*.part")) and (run.path / "trajectories" / "notes.txt").exists()
 
 
