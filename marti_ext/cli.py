@@ -55,6 +55,20 @@ def parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="option of the method, as in unreadable=drop"
     )
 
+    evaluate = _command(commands, "evaluate", _evaluate, "measure policies on benchmarks under inference setups")
+    _evaluate_arguments(evaluate)
+
+    grade = _command(commands, "grade", _grade, "verify stored responses against their gold answers")
+    grade.add_argument(
+        "file", type=Path, metavar="FILE.jsonl", help="records with task, response and answer, .jsonl or .jsonl.gz"
+    )
+    grade.add_argument(
+        "--out", type=Path, metavar="FILE", help="new file for the records with their verdicts (default: stdout)"
+    )
+    grade.add_argument(
+        "--workers", type=_count, metavar="N", help="how many are verified at a time (default: one a core)"
+    )
+
     _command(commands, "doctor", _doctor, "what is installed and what works on this machine")
     return top
 
@@ -63,6 +77,61 @@ def _command(commands, name: str, run, help_text: str) -> argparse.ArgumentParse
     command = commands.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
     command.set_defaults(run=run)
     return command
+
+
+def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
+    from marti_ext.benchmarks import PAPER, TOY
+    from marti_ext.setups import PAPER as SETUPS_OF_THE_PAPER
+    from marti_ext.setups import SETUPS
+
+    who = command.add_mutually_exclusive_group(required=True)
+    who.add_argument(
+        "--policies",
+        nargs="+",
+        metavar="RUN|MODEL",
+        help="a finished run (its trained and untrained policies), or models: folders or names on the Hugging Face hub",
+    )
+    who.add_argument(
+        "--endpoint", metavar="URL", help="a chat server that speaks OpenAI's protocol; its key: OPENAI_API_KEY"
+    )
+    command.add_argument("--model", metavar="NAME", help="the model that the endpoint is asked for")
+    command.add_argument("--untrained", metavar="MODEL", help="with models: the one that the others are compared with")
+    command.add_argument(
+        "--together", action="store_true", help="with a run: its policies take turns as participants of a setup"
+    )
+    command.add_argument(
+        "--benchmarks",
+        nargs="+",
+        default=list(PAPER),
+        metavar="NAME|FILE",
+        help=f"of {', '.join((*PAPER, *TOY))}, or files of question records (default: the first {len(PAPER)})",
+    )
+    command.add_argument(
+        "--setups",
+        nargs="+",
+        choices=list(SETUPS),
+        default=list(SETUPS_OF_THE_PAPER),
+        help=f"default: {' '.join(SETUPS_OF_THE_PAPER)}",
+    )
+    command.add_argument("--limit", type=_count, metavar="N", help="only the first N questions of each benchmark")
+    command.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="SEED", help="default: 1")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="default: RUN/benchmarks, or runs/evaluation-NAME of the first model"
+    )
+    command.add_argument("--temperature", type=float, help="default: that of the run, else 0.7")
+    command.add_argument("--max-response-tokens", type=_count, metavar="N", help="default: that of the run, else 2048")
+    command.add_argument("--max-prompt-tokens", type=_count, metavar="N", help="default: that of the run, else 28672")
+    command.add_argument("--engine", choices=["auto", "vllm", "transformers"], default="auto")
+    command.add_argument("--gpus", type=_count, default=1, metavar="N", help="of one vLLM engine (tensor parallelism)")
+    command.add_argument(
+        "--requests", type=_count, default=64, metavar="N", help="in flight at an endpoint (default: 64)"
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1, found {text!r}")
+    return int(text)
 
 
 def _train(args: argparse.Namespace) -> None:
@@ -139,6 +208,27 @@ def _rescore(args: argparse.Namespace) -> None:
                 stored |= {"score": turn.score, "reward": turn.reward}
             print(json.dumps(record, ensure_ascii=False))
     except ValueError as error:
+        _fail(str(error))
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    from marti_ext.cluster import CannotLaunch
+    from marti_ext.evaluate import run_evaluation
+    from marti_ext.progress import Display
+
+    try:
+        print(run_evaluation(args, Display()))
+    except (CannotLaunch, ConnectionError, ValueError) as error:
+        _fail(str(error))
+
+
+def _grade(args: argparse.Namespace) -> None:
+    from marti_ext.grade import grade_file
+    from marti_ext.tasks.math_pool import CannotStart
+
+    try:
+        grade_file(args.file, args.out, args.workers)
+    except (ValueError, CannotStart) as error:
         _fail(str(error))
 
 

@@ -30,9 +30,15 @@ def launch(config: Config, kind: str, steps: int) -> dict[str, "Policy"]:
 
 
 def start_ray(config: Config) -> None:
-    """Connects to the cluster in RAY_ADDRESS, or starts Ray here. Without GPUs, Ray counts logical ones.
+    """Ray as large as an experiment needs. Raises CannotLaunch when the cluster has too few GPUs."""
+    logical = 2 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
+    connect(gpus_needed(config), logical)
 
-    Raises CannotLaunch when the cluster has fewer GPUs than the experiment needs.
+
+def connect(need: int, logical: int) -> None:
+    """Connects to the cluster in RAY_ADDRESS, or starts Ray here; without GPUs, with so many logical ones.
+
+    Raises CannotLaunch when there are fewer than `need` GPUs.
     """
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
@@ -41,14 +47,13 @@ def start_ray(config: Config) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if not compat.has_gpu():
         environment["DS_ACCELERATOR"] = os.environ["DS_ACCELERATOR"] = "cpu"
+        environment["MKL_CBWR"] = "AUTO,STRICT"  # the same product to the last bit wherever its factors lie in memory
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # beside an empty one Ray refuses logical GPUs
         if not os.environ.get("RAY_ADDRESS"):
-            logical = 2 * len(config.policies()) * max(config.gpus.per_policy, config.engine.per_policy)
             # not more CPUs: Ray starts an idle worker for each
             options |= {"num_gpus": logical, "num_cpus": logical, "include_dashboard": False}
     ray.init(runtime_env={"env_vars": environment}, **options)
-    have, need = ray.cluster_resources().get("GPU", 0), gpus_needed(config)
-    if have < need:
+    if (have := ray.cluster_resources().get("GPU", 0)) < need:
         raise CannotLaunch(
-            f"the experiment needs {need} GPUs, the Ray cluster has {have:g}: add nodes, or lower agents or gpus.per_policy"
+            f"{need} GPUs are needed, the Ray cluster has {have:g}: add nodes, or lower agents or gpus.per_policy"
         )

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal, Union
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from marti_ext import benchmarks
 from marti_ext.methods import METHODS
 from marti_ext.questions import load_questions
+from marti_ext.setups import SETUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -88,8 +90,19 @@ def _read_json(path: Path) -> dict | None:
     return content if isinstance(content, dict) else None
 
 
+def _good_benchmark(name: str, info: ValidationInfo) -> str:
+    """A known name, or a file; whether its questions have to be there, the run says."""
+    if problem := benchmarks.problem_with(name):
+        if info.context or name not in benchmarks.PAPER:
+            raise ValueError(problem)
+    else:
+        benchmarks.load(name)
+    return name
+
+
 QuestionFile = Annotated[str, AfterValidator(_good_questions)]
 Model = Annotated[str, AfterValidator(_good_model)]
+BenchmarkName = Annotated[str, AfterValidator(_good_benchmark)]
 MethodOptions = Annotated[Union[tuple(method.Options for method in METHODS.values())], Field(discriminator="name")]  # noqa: UP007
 
 
@@ -115,7 +128,7 @@ class AgentConfig(Section):
 
 class DataConfig(Section):
     train: QuestionFile = Field(description="question records, .jsonl or .json")
-    evaluation: QuestionFile | None = Field(None, description="held-out questions, measured before and after training")
+    validation: QuestionFile | None = Field(None, description="questions for what `evaluation.every` measures")
 
 
 class RolloutConfig(Section):
@@ -172,10 +185,14 @@ class GpuConfig(Section):
 
 
 class EvaluationConfig(Section):
-    every: int | None = Field(None, ge=1, description="steps; untrained and trained policies are measured anyway")
+    benchmarks: list[BenchmarkName] = Field([], description="measured before and after training; names or files")
+    setups: list[Literal[tuple(SETUPS)]] = Field(["vanilla"], min_length=1)
     temperature: float = Field(0.7, ge=0)
     max_response_tokens: int = Field(2048, ge=1)
-    limit: int | None = Field(None, ge=1, description="questions, the first of the file")
+    limit: int | None = Field(None, ge=1, description="questions of a benchmark and of data.validation, the first ones")
+    every: int | None = Field(
+        None, ge=1, description="steps; discussions on data.validation show whether rewards are right (Table 6)"
+    )
 
 
 class CheckpointConfig(Section):
@@ -226,7 +243,7 @@ class Config(Section):
         return self.engine.kind if self.engine.kind != "auto" else ("vllm" if has_gpu else "transformers")
 
 
-SECTIONS = {"method": METHODS["comas"].Options, "agents": AgentConfig} | {
+SECTIONS = {"method": METHODS["comas"].Options, "agents": AgentConfig, "data": DataConfig} | {
     name: field.annotation for name, field in Config.model_fields.items() if isinstance(field.default, Section)
 }
 
@@ -356,7 +373,7 @@ def _nearest(where: str, section: type[BaseModel]) -> str:
 
 def _contradictions(config: Config) -> list[str]:
     """What no single value shows."""
-    checks = (_bad_names, _bad_method, _bad_sizes, _bad_lengths, _bad_engine)
+    checks = (_bad_names, _bad_method, _bad_evaluation, _bad_sizes, _bad_lengths, _bad_engine)
     return [problem for check in checks for problem in check(config)]
 
 
@@ -395,6 +412,12 @@ def _bad_method(config: Config) -> list[str]:
         config.make_method()
     except ValueError as error:
         return [str(error)]
+    return []
+
+
+def _bad_evaluation(config: Config) -> list[str]:
+    if config.evaluation.every and not config.data.validation:
+        return ["evaluation.every: data.validation names no questions to measure; name a file, or leave `every` out"]
     return []
 
 
@@ -452,7 +475,7 @@ def _bad_engine(config: Config) -> list[str]:
 
 def longest_response(config: Config) -> int:
     """Tokens, in training or evaluation."""
-    evaluated = config.evaluation.max_response_tokens if config.data.evaluation else 0
+    evaluated = config.evaluation.max_response_tokens if config.evaluation.benchmarks else 0
     return max(config.rollout.max_response_tokens, evaluated)
 
 

@@ -28,6 +28,10 @@ def doctor() -> int:
         "Python": (_python, "use Python 3.11 (./setup.sh finds it, or PYTHON=... ./setup.sh)"),
         "compiler": (_compiler, "install g++: DeepSpeed compiles its optimizer at first use"),
         "packages": (_packages, "run ./setup.sh"),
+        "sandbox": (
+            _sandbox,
+            "install bubblewrap (bwrap), or allow user namespaces: model-written programs run beside our files here",
+        ),
         "GPU": (_gpu, "the driver or a CUDA build of torch is missing; without a GPU the toy profile still runs"),
         "flash-attn": (_flash_attn, ""),
         "Ray": (_ray, "is another Ray running? `ray status`, or unset RAY_ADDRESS"),
@@ -44,6 +48,8 @@ def doctor() -> int:
         began = time.time()
         try:
             result, mark = check(), "ok "
+        except UserWarning as warning:  # it works, but not as well as it could
+            result, mark = f"{warning}\n{'':<25}{remedy}", "!! "
         except Exception as error:  # whatever is wrong is what the doctor is here to say
             result, mark = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error) else ''}", "NO "
             result += f"\n{'':<25}{remedy}"
@@ -76,6 +82,15 @@ def _packages() -> str:
     if missing:
         raise RuntimeError(f"not installed: {', '.join(missing)}")
     return ", ".join(f"{package} {version(package)}" for package in PACKAGES[:5])
+
+
+def _sandbox() -> str:
+    """Runs a program as the coding verifier does."""
+    from marti_ext.tasks.sandbox import isolation
+
+    if isolation().startswith("limits"):
+        raise UserWarning(isolation())
+    return isolation()
 
 
 def _gpu() -> str:

@@ -6,6 +6,7 @@ import subprocess
 
 import yaml
 
+from marti_ext import benchmarks
 from marti_ext.config import (
     Config,
     cached_on_hub,
@@ -18,6 +19,7 @@ from marti_ext.config import (
     turns_per_step,
 )
 from marti_ext.questions import load_questions
+from marti_ext.setups import SETUPS
 
 UNKNOWN = "unknown until the data is there"
 
@@ -59,8 +61,10 @@ def missing(config: Config) -> list[str]:
             lines.append(f"model {model}: no such folder")
         elif not is_local_model(model) and not cached_on_hub(model):
             lines.append(f"model {model}: not in the local Hugging Face cache; it is downloaded when the run begins")
-    files = [config.data.train, config.data.evaluation]
-    return lines + [f"data {file}: no such file (see data/README.md)" for file in files if file and not exists(file)]
+    files = [config.data.train, config.data.validation]
+    lines += [f"data {file}: no such file (see data/README.md)" for file in files if file and not exists(file)]
+    problems = map(benchmarks.problem_with, config.evaluation.benchmarks)
+    return lines + [f"benchmark {problem}" for problem in problems if problem]
 
 
 def describe(config: Config) -> str:
@@ -97,7 +101,23 @@ def _work(config: Config) -> dict[str, str]:
         "optimizer steps": f"about {updates:,} a step and policy, {most}",
         "generated tokens": f"at most {answer_tokens:,} a step, {total(answer_tokens)}",
         "prompt tokens": f"at most {prompt_tokens:,} a step, {total(prompt_tokens)}",
+        "evaluation": _evaluation(config),
     }
+
+
+def _evaluation(config: Config) -> str:
+    """Benchmarks before and after training, in turns."""
+    settings = config.evaluation
+    if not settings.benchmarks:
+        return "none"
+    there = [name for name in settings.benchmarks if not benchmarks.problem_with(name)]
+    questions = sum(len(benchmarks.load(name, settings.limit).questions) for name in there)
+    turns = questions * sum(SETUPS[setup].turns for setup in settings.setups)
+    unknown = ", and benchmarks that are not there yet" if len(there) < len(settings.benchmarks) else ""
+    return (
+        f"{len(settings.benchmarks)} benchmarks x {len(settings.setups)} setups, before and after training: "
+        f"{questions:,} questions, at most {turns:,} turns a policy{unknown}"
+    )
 
 
 def _placement(config: Config) -> list[str]:

@@ -1,78 +1,224 @@
-"""Measures policies on held-out questions: each policy answers alone, the verifier judges."""
+"""Measures policies: benchmarks under setups, a verdict for every question, one file for every cell.
+
+A cell is one subject (a policy, or several that take turns) on one benchmark under one setup with one seed. Its file is
+ROOT/SUBJECT/BENCHMARK/SETUP/seed_N.jsonl, a line a question as it is answered, so that a cell that was cut off goes on
+where it stopped. A question that could not be asked or judged is a line with `error`; it is asked again next time, and
+never counts as wrong.
+"""
 
 import asyncio
+import itertools
+import json
 import random
-from collections.abc import Iterable
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from marti_ext.prompts import solution_prompt
+from marti_ext.benchmarks import Benchmark
+from marti_ext.progress import Display
 from marti_ext.questions import Question
 from marti_ext.rollout import Limits, Progress, Rollout, Speaker
-from marti_ext.tasks import verify
+from marti_ext.rundir import write_atomically
+from marti_ext.setups import SETUPS
+from marti_ext.tasks import verify, verify_many
 from marti_ext.trajectory import Trajectory
 
-COLUMNS = ("stage", "policy", "task", "questions", "accuracy", "invalid", "tokens")
 
-
-class Vanilla:
-    """Direct inference: one solution, no discussion. The verdict becomes the turn's reward."""
+class Graded:
+    """A setup as the rollout knows methods: the verdict on its answer takes the place of rewards."""
 
     sees_answers = True
 
-    def __init__(self) -> None:
-        self.options = SimpleNamespace(name="vanilla")
+    def __init__(self, setup: Any) -> None:
+        self.setup, self.options = setup, SimpleNamespace(name=setup.name)
 
     async def run(self, question: Question, agents: list, rng: random.Random) -> None:
-        await agents[0].act("solution", solution_prompt(question.task, question.prompt))
+        await self.setup.run(question, agents, rng)
 
     def reward(self, trajectory: Trajectory) -> None:
-        question, turn = trajectory.question, trajectory.turns[0]
-        verdict = verify(question.task, turn.response, question.answer)
-        turn.reward = float(verdict.correct)
-        trajectory.metrics = {"correct": float(verdict.correct), "invalid": float(verdict.verdict == "invalid")}
+        question, turn = trajectory.question, self.setup.answer(trajectory)
+        trajectory.verdict = {"turn": turn.id, **asdict(verify(question.task, turn.response, question.answer))}
 
 
-async def evaluate(
-    speakers: Iterable[Speaker], questions: list[Question], limits: Limits, seed: int, progress: Progress
-) -> dict[str, list[Trajectory]]:
-    """policy -> a graded trajectory per question, in the order of the questions. All are in flight at once.
+# ── One cell ──
 
-    A question whose turn failed for good is missing, and counted in `progress.failed`.
+
+@dataclass(frozen=True)
+class Cell:
+    subject: str
+    benchmark: Benchmark
+    setup: str
+    seed: int
+
+    def file(self, root: Path) -> Path:
+        return root / self.subject / self.benchmark.name / self.setup / f"seed_{self.seed}.jsonl"
+
+
+async def measure(cell: Cell, root: Path, speakers: list[Speaker], limits: Limits, progress: Progress) -> None:
+    """Asks what the cell's file does not answer yet; all questions are in flight at once. `progress` is this cell's own."""
+    file = cell.file(root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = {line["question"]["id"]: line for line in read_cell(file) if "error" not in line}
+    before = max((line["seconds"] for line in lines.values()), default=0.0)
+    _write(file, lines.values())
+    open_questions = [question for question in cell.benchmark.questions if question.id not in lines]
+    progress.questions_done += len(lines)
+    began = time.time()
+    rollout = Rollout(Graded(SETUPS[cell.setup]()), speakers, limits, cell.seed)
+    with open(file, "a", encoding="utf-8") as out:
+        async for trajectory in rollout.run(open_questions, step=0, copies=1, progress=progress):
+            line = json.loads(trajectory.to_json()) | {"seconds": round(before + time.time() - began, 3)}
+            lines[trajectory.question.id] = line
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+            out.flush()
+    by_id = {question.id: question for question in cell.benchmark.questions}
+    for failed, why in progress.failed:
+        lines[failed] = {"question": asdict(by_id[failed]), "error": why, "seconds": 0.0}
+    _write(file, (lines[question.id] for question in cell.benchmark.questions))
+
+
+def read_cell(file: Path) -> list[dict[str, Any]]:
+    """The whole lines of a cell's file, none if there is no file."""
+    lines = []
+    with suppress(FileNotFoundError, json.JSONDecodeError):  # the last line may have been cut by a kill
+        for line in file.read_text(encoding="utf-8").splitlines():
+            lines.append(json.loads(line))
+    return lines
+
+
+def _write(file: Path, lines) -> None:
+    write_atomically(file, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+# ── All cells of some subjects ──
+
+
+class OtherSettings(ValueError):
+    """A folder holds cells that were measured in another way."""
+
+
+def claim(root: Path, settings: dict[str, Any]) -> None:
+    """Notes in ROOT/settings.json what its cells are measured with. Raises OtherSettings if earlier ones differ."""
+    file = root / "settings.json"
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    differing = [
+        f"{key} was {known[key]}, is {value}" for key, value in settings.items() if known.get(key, value) != value
+    ]
+    if differing:
+        raise OtherSettings(f"{root} holds measurements made otherwise: {'; '.join(differing)}. Choose another folder")
+    root.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(known | settings, indent=1) + "\n")
+
+
+def first_of_each(policies: dict[str, str]) -> dict[str, str]:
+    """model -> the first policy with it. Untrained, policies with the same model are the same."""
+    return {model: next(name for name in policies if policies[name] == model) for model in policies.values()}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which cells are measured of every subject, in this order, and how."""
+
+    benchmarks: tuple[Benchmark, ...]
+    setups: tuple[str, ...]
+    seeds: tuple[int, ...]
+    limits: Limits
+
+    def cells(self, subject: str) -> list[Cell]:
+        return [Cell(subject, *rest) for rest in itertools.product(self.benchmarks, self.setups, self.seeds)]
+
+    def settings(self) -> dict[str, Any]:
+        sizes = {"temperature": self.limits.temperature, "max_response_tokens": self.limits.max_response_tokens}
+        checksums = {
+            f"benchmark {one.name}": {"label": one.label, "questions": len(one.questions), "checksum": one.checksum}
+            for one in self.benchmarks
+        }
+        return sizes | checksums
+
+
+async def evaluate(root: Path, subjects: dict[str, list[Speaker]], plan: Plan, display: Display) -> None:
+    """Measures every cell that is not complete yet. Subjects at the same time, the cells of a subject in turn."""
+    questions = sum(len(cell.benchmark.questions) for subject in subjects for cell in plan.cells(subject))
+    under_way: dict[str, Cell] = {}
+    progress: list[Progress] = []  # of the cells so far
+
+    async def one(subject: str, speakers: list[Speaker]) -> None:
+        for cell in plan.cells(subject):
+            under_way[subject] = cell
+            progress.append(Progress())
+            await measure(cell, root, speakers, plan.limits, progress[-1])
+            display.say(outcome(cell, root))
+
+    def describe(seconds: float) -> str:
+        now = ", ".join(f"{subject} {cell.benchmark.name} {cell.setup}" for subject, cell in under_way.items())
+        done, tokens = (sum(getattr(part, what) for part in progress) for what in ("questions_done", "tokens"))
+        return f"evaluating  {done}/{questions} answers, {tokens / max(seconds, 1):,.0f} tokens/s  ({now})"
+
+    await display.during(asyncio.gather(*(one(*each) for each in subjects.items())), describe)
+
+
+def is_complete(cell: Cell, root: Path) -> bool:
+    answered = {line["question"]["id"] for line in read_cell(cell.file(root)) if "error" not in line}
+    return answered.issuperset(question.id for question in cell.benchmark.questions)
+
+
+def summarize(file: Path) -> dict[str, Any]:
+    """What a cell's file holds, in numbers; shares are of the answers that were judged, None without any."""
+    lines = read_cell(file)
+    judged = [line for line in lines if "error" not in line]
+    verdicts = Counter(line["verdict"]["verdict"] for line in judged)
+    tokens = [sum(turn["num_tokens"] for turn in line["turns"]) for line in judged]
+    return {
+        "questions": len(lines),
+        "errors": len(lines) - len(judged),
+        "accuracy": _share(verdicts["correct"], len(judged)),
+        "invalid": _share(verdicts["invalid"], len(judged)),
+        "tokens": _share(sum(tokens), len(judged)),  # generated, per question
+        "seconds": max((line["seconds"] for line in lines), default=0.0),
+    }
+
+
+def outcome(cell: Cell, root: Path) -> str:
+    """A line about a finished cell."""
+    numbers = summarize(cell.file(root))
+    accuracy, invalid = (f"{numbers[key]:.1%}" if numbers[key] is not None else "--" for key in ("accuracy", "invalid"))
+    errors = f", {numbers['errors']} ERRORS left out" if numbers["errors"] else ""
+    where = f"{cell.subject}  {cell.benchmark.label}  {cell.setup}  seed {cell.seed}"
+    return f"{where}: {accuracy} of {numbers['questions']}, invalid {invalid}, {numbers['seconds']:.0f} s{errors}"
+
+
+# ── Whether rewards tell right from wrong (Appendix G, Table 6) ──
+
+
+def reward_effectiveness(trajectories: list[Trajectory]) -> dict[str, float | None]:
+    """Accuracy of the solutions; precision and recall of their rewards against the verifier. Runs verifiers.
+
+    A reward counts as "correct" at 1 (every score was 3), or, `at_2`, from 1/2 on (a score of 2). Shares, None where
+    nothing was predicted or nothing is right.
     """
-    place = {question.id: index for index, question in enumerate(questions)}
+    solutions = [(one.question, turn) for one in trajectories for turn in one.of("solution") if turn.reward is not None]
+    triples = ((question.task, turn.response, question.answer) for question, turn in solutions)
+    right = [verdict.correct for verdict in verify_many(triples)]
 
-    async def one(speaker: Speaker) -> list[Trajectory]:
-        rollout = Rollout(Vanilla(), [speaker], limits, seed)
-        done = [trajectory async for trajectory in rollout.run(questions, step=0, copies=1, progress=progress)]
-        return sorted(done, key=lambda trajectory: place[trajectory.question.id])
+    def against(threshold: float) -> tuple[float | None, float | None]:
+        positive = [turn.reward >= threshold for _, turn in solutions]
+        hits = sum(a and b for a, b in zip(positive, right, strict=True))
+        return _share(hits, sum(positive)), _share(hits, sum(right))
 
-    speakers = list(speakers)
-    results = await asyncio.gather(*(one(speaker) for speaker in speakers))
-    return {speaker.policy: result for speaker, result in zip(speakers, results, strict=True)}
-
-
-def summarize(stage: str, results: dict[str, list[Trajectory]]) -> list[dict[str, Any]]:
-    """One row per policy and task, and one for all tasks: COLUMNS. What nobody answered is None."""
-    rows = []
-    for policy, trajectories in results.items():
-        tasks = sorted({trajectory.question.task for trajectory in trajectories})
-        for task in [*tasks, "all"]:
-            of_task = [one for one in trajectories if task in ("all", one.question.task)]
-            count = len(of_task)
-            rows.append(
-                {
-                    "stage": stage,
-                    "policy": policy,
-                    "task": task,
-                    "questions": count,
-                    "accuracy": _mean([one.metrics["correct"] for one in of_task]),
-                    "invalid": _mean([one.metrics["invalid"] for one in of_task]),
-                    "tokens": _mean([sum(turn.num_tokens for turn in one.turns) for one in of_task]),
-                }
-            )
-    return rows
+    (precision, recall), (precision_at_2, recall_at_2) = against(1.0), against(0.5)
+    return {
+        "solutions": len(solutions),
+        "accuracy": _share(sum(right), len(right)),
+        "precision": precision,
+        "recall": recall,
+        "precision_at_2": precision_at_2,
+        "recall_at_2": recall_at_2,
+    }
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _share(count: int, of: int) -> float | None:
+    return count / of if of else None

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 Result = TypeVar("Result")
 SECONDS_BETWEEN_LINES = 10  # where the output is a file
@@ -18,21 +18,22 @@ def clock(seconds: float) -> str:
 
 
 class Display:
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stdout
         self.began = time.time()
-        self.terminal = sys.stdout.isatty()
+        self.terminal = self.stream.isatty()
         self.last = time.time()
 
     def say(self, text: str) -> None:
         """A line that stays."""
         clear = "\r\033[K" if self.terminal else ""
-        print(f"{clear}[{clock(time.time() - self.began)}] {text}", flush=True)
+        print(f"{clear}[{clock(time.time() - self.began)}] {text}", file=self.stream, flush=True)
         self.last = time.time()
 
     def show(self, text: str) -> None:
         """A line that the next one replaces; in a file, one every ten seconds."""
         if self.terminal:
-            print(f"\r\033[K[{clock(time.time() - self.began)}] {text}", end="", flush=True)
+            print(f"\r\033[K[{clock(time.time() - self.began)}] {text}", end="", file=self.stream, flush=True)
         elif time.time() - self.last > SECONDS_BETWEEN_LINES:
             self.say(text)
 

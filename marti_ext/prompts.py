@@ -27,6 +27,19 @@ SCORING = """Decide whether the evaluation is justified and give the solution a 
 First give a brief reason, without repeating the reasoning at length, then the score between <score> and </score>.
 For example: The evaluation names a real sign error that changes the result. <score>1</score>"""
 
+# The inference setups; the paper gives no wording for them.
+AGGREGATION = (
+    "The solutions above are of others and may be wrong. Compare them, decide which results hold, and write one final "
+    "solution of your own. "
+) + SOLUTION
+DEBATE = (
+    "Above are your solution and those of others. Check them against each other: keep what is right, correct what is "
+    "wrong, and write your solution anew. "
+) + SOLUTION
+STOP_WORD = "TERMINATE"
+CHAT_ASSISTANT = SOLUTION + f" When nothing is left to do, end your message with the word {STOP_WORD}."
+CHAT_USER = "Reply to the last message."
+
 CUT_MARK = "\n[... cut: too long ...]\n"
 
 
@@ -98,3 +111,26 @@ def scoring_prompt(problem: str, solution: str, evaluation: str) -> Prompt:
 def discussion_round(solution: str, evaluations: list[str]) -> str:
     """How a finished round enters the discussion."""
     return "\n\n".join([f"Solution:\n{solution}", *(f"Evaluation:\n{evaluation}" for evaluation in evaluations)])
+
+
+def aggregation_prompt(task: str, problem: str, solutions: list[str]) -> Prompt:
+    """One solution from those of others: the last call of consistency and of debate."""
+    return Prompt(problem, AGGREGATION.format(answer_format=ANSWER_FORMAT[task]), _numbered(solutions))
+
+
+def debate_prompt(task: str, problem: str, others: list[str], own: str) -> Prompt:
+    """A solution anew, after those of the others."""
+    instruction = DEBATE.format(answer_format=ANSWER_FORMAT[task])
+    return Prompt(problem, instruction, (*_numbered(others), f"Your solution:\n{own}"))
+
+
+def chat_prompt(task: str, problem: str, messages: list[str], speaker: str) -> Prompt:
+    """The next message of `speaker`, assistant or user, in a conversation which the assistant opened."""
+    said = tuple(f"{('User', 'Assistant')[k % 2 == 0]}:\n{message}" for k, message in enumerate(messages))
+    if speaker == "user":
+        return Prompt(problem, CHAT_USER, said)
+    return Prompt(problem, CHAT_ASSISTANT.format(answer_format=ANSWER_FORMAT[task]), said)
+
+
+def _numbered(solutions: list[str]) -> tuple[str, ...]:
+    return tuple(f"Solution {number}:\n{solution}" for number, solution in enumerate(solutions, 1))

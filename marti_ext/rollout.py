@@ -69,7 +69,7 @@ class Progress:
     tokens: int = 0
     prompt_tokens: int = 0
     retried_turns: int = 0
-    failed: list[str] = field(default_factory=list)  # ids of the questions left out
+    failed: list[tuple[str, str]] = field(default_factory=list)  # the questions left out: id, why
 
 
 class Seat:
@@ -98,10 +98,11 @@ class Seat:
         completion = await self._generate(turn)
         turn.response_ids, turn.log_probs = completion.token_ids, completion.log_probs
         turn.response = speaker.decode(completion.token_ids)
-        turn.finish_reason, turn.num_tokens = completion.finish_reason, len(completion.token_ids)
+        turn.finish_reason = completion.finish_reason
+        turn.num_tokens = completion.num_tokens or len(completion.token_ids)
         self.progress.turns_done += 1
         self.progress.tokens += turn.num_tokens
-        self.progress.prompt_tokens += len(turn.prompt_ids)
+        self.progress.prompt_tokens += completion.num_prompt_tokens or len(turn.prompt_ids)
         return turn
 
     async def _generate(self, turn: Turn):
@@ -131,7 +132,8 @@ class Rollout:
     ) -> AsyncIterator[Trajectory]:
         """Rewarded trajectories of `copies` independent discussions per question, each as soon as it is finished.
 
-        A question whose turn fails for good is left out, counted in `progress` and named in the log.
+        A question whose turn fails for good, or that cannot be judged, is left out, counted in `progress` and named in
+        the log.
         """
         tasks, begun = [], Counter()  # a question may be dealt twice in a step: no two of its discussions are the same
         for question in (question for question in questions for _ in range(copies)):
@@ -153,14 +155,14 @@ class Rollout:
         seats = [Seat(speaker, trajectory, self.limits, seed, progress) for speaker in self.speakers]
         try:
             await self.method.run(trajectory.question, seats, random.Random(seed))
+            if self.method.sees_answers:
+                trajectory.question = question
+                await asyncio.to_thread(self.method.reward, trajectory)  # verifying may run code
+            else:
+                self.method.reward(trajectory)
         except Exception as error:
             log.warning("question %s is left out of step %s: %s", question.id, step, explain(error))
-            progress.failed.append(question.id)
+            progress.failed.append((question.id, explain(error)))
             return None
-        if self.method.sees_answers:
-            trajectory.question = question
-            await asyncio.to_thread(self.method.reward, trajectory)  # verifying may run code
-        else:
-            self.method.reward(trajectory)
-            trajectory.question = question
+        trajectory.question = question
         return trajectory

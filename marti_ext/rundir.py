@@ -81,7 +81,7 @@ class RunDir:
 
     def open(self) -> dict[str, Any] | None:
         """Makes the folder, or takes up its last complete step; returns the state to continue from."""
-        for part in ("checkpoints", "trajectories", "policies", "figures", "evaluation"):
+        for part in ("checkpoints", "trajectories", "validation", "policies", "figures", "evaluation"):
             (self.path / part).mkdir(parents=True, exist_ok=True)
         self._lock()
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.config.model_dump(), sort_keys=False))
@@ -115,17 +115,18 @@ class RunDir:
 
     def _forget_after(self, step: int) -> None:
         """Removes what was written for steps that did not become complete."""
+        if step == 0:
+            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+            self.metrics_file.unlink(missing_ok=True)
         if self.metrics_file.exists():
             lines = [line for line in read_metrics(self.path) if line["step"] <= step]
             write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in lines))
-        for folder in ("trajectories", "evaluation"):
+        for folder in ("trajectories", "validation"):
             for number, file in step_files(self.path / folder):
                 if number > step:
                     file.unlink()
         for file in self.path.rglob("*.part"):
             file.unlink()
-        if step == 0:
-            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
 
     # ── Writing ──
 
@@ -171,7 +172,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 def step_files(folder: Path) -> list[tuple[int, Path]]:
     """(step, file) of what a folder of a run holds for single steps, in order."""
-    named = re.compile(r"step_(\d+)\.(json|jsonl\.gz)")
+    named = re.compile(r"step_(\d+)\.jsonl\.gz")
     files = [(match, file) for file in folder.glob("*") if (match := named.fullmatch(file.name))]
     return sorted((int(match[1]), file) for match, file in files)
 

@@ -1,11 +1,13 @@
 """The loop: questions, rollout, rewards, one REINFORCE++ step of every policy, metrics, checkpoint."""
 
 import asyncio
-import json
+import copy
 import random
+import shutil
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -13,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from marti_ext import compat
+from marti_ext.benchmarks import load as load_benchmark
 from marti_ext.cluster import launch
 from marti_ext.config import Config, locate, total_steps
-from marti_ext.evaluation import evaluate, summarize
+from marti_ext.evaluation import Plan, claim, evaluate, first_of_each, reward_effectiveness
 from marti_ext.loggers import Loggers
 from marti_ext.progress import Display, clock
 from marti_ext.questions import QuestionSource, load_questions
 from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
-from marti_ext.rundir import RunDir, write_atomically
+from marti_ext.rundir import RunDir
 from marti_ext.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -57,10 +60,10 @@ async def _train(config, run, display, kind, questions, state) -> None:
     if state:
         await trainer.resume(state)
     trainer.loggers = Loggers(config, run.path, first_step=trainer.step + 1)
-    await trainer.evaluate("untrained")
+    if not trainer.step:
+        await trainer.evaluate("untrained")
+        await trainer.validate_untrained()
     while trainer.step < steps:
-        if trainer.step and config.evaluation.every and trainer.step % config.evaluation.every == 0:
-            await trainer.evaluate(f"step_{trainer.step:05}")
         await trainer.run_step()
     await trainer.evaluate("trained")
     await trainer.save_policies()
@@ -103,6 +106,8 @@ class Trainer:
         for policy in self.policies.values():
             policy.keep_checkpoints(self.config.checkpoint.keep, until=self.step)
         await asyncio.gather(*(asyncio.to_thread(policy.sync) for policy in self.policies.values()))
+        if self.step < self.steps:  # a finished run that is prolonged is measured again
+            shutil.rmtree(self.run.path / "evaluation" / "trained", ignore_errors=True)
         self.display.say(f"continuing after step {self.step}")
 
     # ── One step ──
@@ -119,9 +124,9 @@ class Trainer:
         for name, policy in self.policies.items():
             line["policies"][name]["peak_memory_gib"] = await asyncio.to_thread(policy.peak_memory)
         line["time"]["step"] = time.time() - began
-        self.run.log(line)
-        if self.loggers:
-            self.loggers.log(line)
+        if self.config.evaluation.every and step % self.config.evaluation.every == 0:
+            line["validation"] = await self._validate(step)
+        self._log(line)
         self.step = step
         if step % self.config.checkpoint.every == 0 or step == self.steps:
             await self._checkpoint()
@@ -210,6 +215,11 @@ class Trainer:
                     "or rollout.max_response_tokens (truncated turns are not trained on)"
                 )
 
+    def _log(self, line: dict[str, Any]) -> None:
+        self.run.log(line)
+        if self.loggers:
+            self.loggers.log(line)
+
     # ── What is seen ──
 
     def _time_left(self) -> str:
@@ -235,42 +245,57 @@ class Trainer:
     # ── Before and after ──
 
     async def evaluate(self, stage: str) -> None:
-        """Measures every policy on the held-out questions, unless that was done before an interruption."""
-        result = self.run.path / "evaluation" / f"{stage}.json"
-        done = result.exists() and stage != "trained"  # a run that was prolonged is measured again
-        if self.config.data.evaluation is None or done or (stage == "untrained" and self.step > 0):
-            return
+        """Measures every policy on the benchmarks; what was measured before an interruption stays. Untrained, policies
+        with the same model are one."""
         settings = self.config.evaluation
-        questions = load_questions(locate(self.config.data.evaluation))[: settings.limit]
-        limits = Limits(
-            self.limits.max_prompt_tokens, settings.max_response_tokens, settings.temperature, self.limits.retries
+        if not settings.benchmarks:
+            return
+        limits = replace(
+            self.limits, temperature=settings.temperature, max_response_tokens=settings.max_response_tokens
         )
-        progress = Progress()
+        benchmarks = tuple(load_benchmark(name, settings.limit) for name in settings.benchmarks)
+        plan = Plan(benchmarks, tuple(settings.setups), (self.config.seed,), limits)
+        models = self.config.policies()
+        first = first_of_each(models)
+        names = models if stage == "trained" else first.values()
+        root = self.run.path / "evaluation"
+        untrained = {f"subject {stage}/{name}": f"untrained/{first[models[name]]}" for name in names}
+        claim(root, plan.settings() | untrained)
         await self._engines("wake_up")
-        results = await self.display.during(
-            evaluate(
-                [policy.speaker(name) for name, policy in self.policies.items()],
-                questions,
-                limits,
-                self.config.seed,
-                progress,
-            ),
-            lambda _: f"evaluating ({stage})  {progress.questions_done}/{len(questions) * len(self.policies)} answers",
+        await evaluate(
+            root, {f"{stage}/{name}": [self.policies[name].speaker(name)] for name in names}, plan, self.display
         )
         await self._engines("sleep")
-        with self.run.trajectories(f"evaluation/{stage}") as write:
-            for trajectories in results.values():
-                for trajectory in trajectories:
+
+    async def validate_untrained(self) -> None:
+        if self.config.evaluation.every:
+            self._log({"step": 0, "policies": {}, "validation": await self._validate(0)})
+
+    async def _validate(self, step: int) -> dict[str, float | None]:
+        """Discussions as in training, on data.validation, always with the same random draws: are their rewards right?"""
+        questions = load_questions(locate(self.config.data.validation))[: self.config.evaluation.limit]
+        rollout, progress, finished = copy.copy(self.rollout), Progress(), []
+        rollout.seed = stable_seed(self.config.seed, "validation")
+
+        async def discuss() -> dict[str, float | None]:
+            with self.run.trajectories(f"validation/step_{step:05}") as write:
+                async for trajectory in rollout.run(questions, step=0, copies=1, progress=progress):
                     write(trajectory)
-        rows = summarize(stage, results)
-        write_atomically(result, json.dumps(rows, indent=1))
-        overall = ", ".join(
-            f"{row['policy']} {'--' if row['accuracy'] is None else format(row['accuracy'], '.1%')}"
-            for row in rows
-            if row["task"] == "all"
+                    finished.append(trajectory)
+            return await asyncio.to_thread(reward_effectiveness, finished)
+
+        await self._engines("wake_up")
+        numbers = await self.display.during(
+            discuss(), lambda _: f"validating after step {step}  {progress.questions_done}/{len(questions)} discussions"
         )
-        failed = f"; {len(progress.failed)} answers failed and are left out" if progress.failed else ""
-        self.display.say(f"{stage} accuracy on {len(questions)} held-out questions: {overall}{failed}")
+        await self._engines("sleep")
+        shown = {
+            key: "--" if numbers[key] is None else f"{numbers[key]:.1%}" for key in ("accuracy", "precision", "recall")
+        }
+        self.display.say(
+            f"validation after step {step}: " + ", ".join(f"{key} {value}" for key, value in shown.items())
+        )
+        return numbers
 
     async def save_policies(self) -> None:
         waits = [wait for policy in self.policies.values() for wait in policy.actors.async_save_model()]
@@ -336,7 +361,7 @@ def step_metrics(
         "policies": policies,
         "discussions": progress.questions_done - len(progress.failed),
         "failed": len(progress.failed),
-        "failed_questions": sorted(progress.failed),
+        "failed_questions": sorted(question for question, _ in progress.failed),
         "retried_turns": progress.retried_turns,
         "shortened_prompts": sum(turn.shortened for turn in turns),
         "cut_prompts": sum(turn.cut for turn in turns),

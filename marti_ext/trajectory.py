@@ -5,9 +5,8 @@ import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from marti_ext.questions import Question
 
@@ -53,6 +52,7 @@ class Trajectory:
     turns: list[Turn] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     copy: int = 0  # which of the step's discussions of this question
+    verdict: dict[str, str | int | None] = field(default_factory=dict)  # on the answer, where there is one
 
     def of(self, role: str) -> list[Turn]:
         return [turn for turn in self.turns if turn.role == role]
@@ -68,16 +68,29 @@ class Trajectory:
             "method": self.method,
             "turns": turns,
             "metrics": self.metrics,
-        }
+        } | ({"verdict": self.verdict} if self.verdict else {})
         return json.dumps(record, ensure_ascii=False)
 
 
-READER = TypeAdapter(Trajectory)  # checks types; keys that are not ours are ignored
+@cache
+def _reader():
+    """Checks types; keys that are not ours are ignored. Made here, so that help need not import pydantic."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Trajectory)
 
 
 def read_trajectories(path: Path) -> Iterator[tuple[str, dict, Trajectory]]:
     """(place, record, trajectory) of every line of a .jsonl or .jsonl.gz file; the record is the line as it was stored,
     with keys that are not ours. Raises ValueError naming file and line of what is no trajectory or cannot be read.
+    """
+    for place, line in read_lines(path):
+        yield (place, *_parse(place, line))
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """(place, line) of every line of a .jsonl or .jsonl.gz file that is not empty; the place names file and line.
+    Raises ValueError naming file and line of what cannot be read.
     """
     number = 0
     opener = gzip.open if path.suffix == ".gz" else open
@@ -85,7 +98,7 @@ def read_trajectories(path: Path) -> Iterator[tuple[str, dict, Trajectory]]:
         with opener(path, "rt", encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield (f"{path}, line {number}", *_parse(f"{path}, line {number}", line))
+                    yield f"{path}, line {number}", line
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
@@ -93,9 +106,11 @@ def read_trajectories(path: Path) -> Iterator[tuple[str, dict, Trajectory]]:
 
 
 def _parse(place: str, line: str) -> tuple[dict, Trajectory]:
+    from pydantic import ValidationError
+
     try:
         record = json.loads(line)
-        return record, READER.validate_python(record)
+        return record, _reader().validate_python(record)
     except json.JSONDecodeError as error:
         raise ValueError(f"{place}: not JSON ({error.msg})") from None
     except ValidationError as error:

@@ -14,6 +14,7 @@ from marti_ext import doctor
 from marti_ext.cli import main
 from marti_ext.questions import Question
 from marti_ext.rundir import RunDir
+from marti_ext.tasks import sandbox
 from marti_ext.trajectory import Trajectory, Turn
 
 ROOT = Path(__file__).parent.parent
@@ -248,7 +249,21 @@ def test_the_doctor_names_what_fails_and_what_to_do(capsys, monkeypatch):
     assert stop.value.code == 2
     assert "NO  RuntimeError: this is Python" in seen and "use Python 3.11" in seen
     assert "NO  RuntimeError: no engine" in seen and "engine.kind: transformers works without vLLM" in seen
-    assert "2 of 9 checks failed" in seen
+    assert "2 of 10 checks failed" in seen
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark"), [("namespaces", "ok  namespaces:"), ("bubblewrap", "ok  bubblewrap:"), ("limits", "!!  limits:")]
+)
+def test_the_doctor_names_the_isolation_and_warns_where_there_is_little(capsys, monkeypatch, kind, mark):
+    for check in ("_python", "_compiler", "_packages", "_gpu", "_flash_attn", "_ray", "_deepspeed", "_transformers_engine",
+                  "_vllm"):  # fmt: skip
+        monkeypatch.setattr(doctor, check, lambda: "fine")
+    monkeypatch.setattr(sandbox, "_kind", lambda: kind)
+    assert doctor.doctor() == 0
+    seen = capsys.readouterr().out
+    assert mark in seen and "everything works" in seen
+    assert ("install bubblewrap" in seen) == (kind == "limits")
 
 
 def test_packages_that_are_missing_are_named(monkeypatch):

@@ -70,12 +70,12 @@ def test_overrides_reach_lists_numbers_null_booleans_and_empty_sections(folder):
     text = (folder / "experiment.yaml").read_text() + "train:\nrollout: {temperature: 7e-1}\n"
     (folder / "experiment.yaml").write_text(text)
     config = load(
-        folder, f"agents.0.model={folder}/other", "train.learning_rate=1e-4", "train.steps=5", "data.evaluation=null",
+        folder, f"agents.0.model={folder}/other", "train.learning_rate=1e-4", "train.steps=5", "data.validation=null",
         "train.train_on_truncated=true", "name=7", "agents.1={name: c, count: 2, model: org/model}",
     )  # fmt: skip
     assert config.agents[0].model == f"{folder}/other"
     assert config.train.learning_rate == 1e-4 and config.train.steps == 5 and config.train.train_on_truncated is True
-    assert config.rollout.temperature == 0.7 and config.data.evaluation is None and config.name == "7"
+    assert config.rollout.temperature == 0.7 and config.data.validation is None and config.name == "7"
     assert [name for name, _, _ in config.named_agents()] == ["a", "c-1", "c-2"]
 
 

@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from marti_ext.loggers import flatten
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parent.parent
 REAL = ROOT.parent / "shared" / "datasets" / "comas_validation"
 SMALL = {
     "train.steps": 4, "train.batch_size": 16, "train.micro_batch_size": 8, "train.forward_batch_size": 8, "method.rounds": 2,
-    "rollout.questions_per_step": 6, "evaluation.limit": 30,
+    "rollout.questions_per_step": 6, "evaluation.limit": 5, "evaluation.every": 2,
 }  # fmt: skip
 
 
@@ -43,13 +46,10 @@ def metrics(run_dir: Path) -> list[dict]:
 
 
 def repeatable(line: dict) -> dict:
-    """A line of metrics without clock and machine. `engine_gap` is a difference of what is rounded differently."""
-    kept = {key: value for key, value in line.items() if key not in ("time", "tokens_per_second", "policies")}
-    machine = ("peak_memory_gib", "engine_gap")
-    return kept | {
-        name: {key: value for key, value in policy.items() if key not in machine}
-        for name, policy in line["policies"].items()
-    }
+    """The numbers of a line of metrics, without clock and machine. `engine_gap` is a difference of what is rounded
+    differently."""
+    machine = ("time", "tokens_per_second", "peak_memory_gib", "engine_gap")
+    return {key: number for key, number in flatten(line).items() if not set(key.split("/")) & set(machine)}
 
 
 def stored(run_dir: Path, step: int) -> list[dict]:
@@ -69,10 +69,11 @@ def straight(runs) -> tuple[Path, str]:
 
 def test_the_job_leaves_everything_in_the_run_directory(straight):
     path, said = straight
-    assert "trained accuracy on 30 held-out questions" in said
-    assert "| policy" in said
+    assert "trained/llama  toy-science  debate  seed 1: " in said
+    assert "trained/(mean)" in said
     for name in ("config.yaml", "command.txt", "code.diff", "environment.txt", "comparison.csv", "figures/reward.png",
-                 "figures/length.png", "trajectories/step_00004.jsonl.gz", "tensorboard", "evaluation/trained.jsonl.gz"):  # fmt: skip
+                 "figures/length.png", "trajectories/step_00004.jsonl.gz", "tensorboard",
+                 "validation/step_00004.jsonl.gz", "evaluation/untrained/qwen/toy-math/autogen/seed_1.jsonl"):  # fmt: skip
         assert (path / name).exists(), name
     assert not list(path.rglob("*.part"))
     kept = {folder.name for folder in (path / "checkpoints" / "qwen" / "_actor").glob("step_*")}
@@ -81,8 +82,12 @@ def test_the_job_leaves_everything_in_the_run_directory(straight):
 
 def test_metrics_have_what_the_paper_plots(straight):
     lines = metrics(straight[0])
-    assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    for line in lines:
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    assert ["validation" in line for line in lines] == [True, False, True, False, True]
+    for line in lines[::2]:
+        assert line["validation"]["solutions"] == 5 * 2
+        assert all(0 <= line["validation"][key] <= 1 for key in ("accuracy", "precision", "recall"))
+    for line in lines[1:]:
         assert set(line["policies"]) == {"qwen", "llama"}
         assert (
             sum(role["count"] for policy in line["policies"].values() for role in policy["roles"].values()) == 6 * 2 * 6
@@ -124,6 +129,33 @@ def test_stored_discussions_rescore_to_themselves_and_can_be_read(straight):
     assert "reward" in seen
 
 
+def test_saved_policies_measured_by_the_command_give_what_the_run_measured(straight, tmp_path):
+    """Loaded anew, without actors: the same answers to the same questions with the same seed."""
+    options = (
+        "--benchmarks",
+        "toy-math",
+        "toy-coding",
+        "--setups",
+        "vanilla",
+        "debate",
+        "--limit",
+        "5",
+        "--out",
+        tmp_path,
+    )
+    said = marti("evaluate", "--policies", str(straight[0]), *map(str, options))
+    assert "trained/(mean)" in said and (tmp_path / "summary.md").exists()
+    for stage, policy in itertools.product(("untrained", "trained"), ("qwen", "llama")):
+        for cell in ("toy-math/vanilla", "toy-coding/debate"):
+            file = f"{stage}/{policy}/{cell}/seed_1.jsonl"
+            answers = [
+                [json.loads(line) for line in (root / file).read_text().splitlines()]
+                for root in (straight[0] / "evaluation", tmp_path)
+            ]
+            said = [[[turn["response"] for turn in line["turns"]] for line in lines] for lines in answers]
+            assert said[0] == said[1] and len(said[0]) == 5, file
+
+
 def test_a_finished_run_is_not_run_again_and_a_new_one_does_not_overwrite_it(straight, runs):
     before = (straight[0] / "metrics.jsonl").read_bytes()
     assert "is complete" in run(command(runs, "straight", "--resume", "auto"))
@@ -134,7 +166,7 @@ def test_a_finished_run_is_not_run_again_and_a_new_one_does_not_overwrite_it(str
 
 
 def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
-    """2 steps, SIGKILL, 2 steps: number for number what 4 steps in one go measure."""
+    """2 steps, SIGKILL, 2 steps: the numbers of 4 steps in one go, but for the last bits of sums."""
     process = subprocess.Popen(
         command(runs, "killed"),
         cwd=ROOT,
@@ -153,8 +185,9 @@ def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
     assert process.returncode == -signal.SIGKILL, "".join(seen)
     said = run(command(runs, "killed", "--resume", "must"))
     assert "continuing after step 2" in said
-    assert [line["step"] for line in metrics(runs / "killed")] == [1, 2, 3, 4]
-    assert [*map(repeatable, metrics(runs / "killed"))] == [*map(repeatable, metrics(straight[0]))]
+    assert [line["step"] for line in metrics(runs / "killed")] == [0, 1, 2, 3, 4]
+    for killed, whole in zip(metrics(runs / "killed"), metrics(straight[0]), strict=True):
+        assert repeatable(killed) == pytest.approx(repeatable(whole), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")
@@ -167,7 +200,8 @@ def test_two_steps_on_real_questions(runs):
     file = runs / "real.json"
     file.write_text(json.dumps(questions))
     settings = {
-        "data.train": file, "data.evaluation": file, "evaluation.limit": 9, "evaluation.max_response_tokens": 12,
+        "data.train": file, "evaluation.benchmarks": f"[{file}]", "evaluation.setups": "[vanilla, debate]",
+        "evaluation.limit": 9, "evaluation.max_response_tokens": 12, "evaluation.every": "null",
         "train.steps": 2, "train.train_on_truncated": "true", "train.batch_size": 8, "train.micro_batch_size": 2,
         "train.forward_batch_size": 2, "rollout.questions_per_step": 12, "rollout.discussions_per_question": 1,
         "rollout.max_prompt_tokens": 2000, "rollout.max_response_tokens": 12,
@@ -183,8 +217,11 @@ def test_two_steps_on_real_questions(runs):
         seen += stored(runs / "real", line["step"])
     assert {record["question"]["task"] for record in seen} == set(names)
     assert all(len(record["turns"]) == 6 for record in seen)
-    measured = json.loads((runs / "real" / "evaluation" / "trained.json").read_text())
-    assert {(row["task"], row["questions"]) for row in measured} == {*((name, 3) for name in names), ("all", 9)}
+    for setup, turns in (("vanilla", 1), ("debate", 7)):
+        file = runs / "real" / "evaluation" / "trained" / "llama" / "real" / setup / "seed_1.jsonl"
+        answers = [json.loads(line) for line in file.read_text().splitlines()]
+        assert Counter(answer["question"]["task"] for answer in answers) == dict.fromkeys(names, 3)
+        assert all(len(answer["turns"]) == turns and answer["verdict"]["verdict"] != "correct" for answer in answers)
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")

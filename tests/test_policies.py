@@ -123,27 +123,33 @@ def test_training_one_policy_leaves_the_other_as_it_is(policies):
     own = [turn for turn in turns if turn.policy == "qwen"][:4]
     own_before = trainer_log_probs(policies["qwen"], own)
     policies["qwen"].train(batch_of(turns, "qwen"), 21)
-    assert trainer_log_probs(policies["llama"], probe) == before
-    assert trainer_log_probs(policies["qwen"], own) != own_before
+    assert sum(trainer_log_probs(policies["llama"], probe), []) == pytest.approx(sum(before, []), abs=1e-5)
+    assert sum(trainer_log_probs(policies["qwen"], own), []) != pytest.approx(sum(own_before, []), abs=1e-5)
 
 
 def test_a_checkpoint_brings_back_weights_optimizer_and_schedule(policies):
-    """From the same checkpoint the same step gives the same weights, to the last bit."""
+    """From the same checkpoint the same step gives the same weights, but for the last bits of sums."""
     import ray
 
     policy = policies["qwen"]
     turns = discuss(policies, seed=31, count=12)
     batch, probe = batch_of(turns, "qwen"), [turn for turn in turns if turn.policy == "qwen"][:4]
 
+    def probed() -> list[float]:
+        return [number for row in trainer_log_probs(policy, probe) for number in row]
+
     ray.get(policy.save_checkpoint(30))
-    saved = trainer_log_probs(policy, probe)
+    saved = probed()
     policy.train(batch, 31)
-    once = trainer_log_probs(policy, probe)
+    once = probed()
     policy.train(batch, 32)
+    twice = probed()
     ray.get(policy.load_checkpoint(30))
-    assert trainer_log_probs(policy, probe) == saved
+    assert probed() == pytest.approx(saved, abs=1e-5)
     policy.train(batch, 31)
-    assert trainer_log_probs(policy, probe) == once != saved
+    assert probed() == pytest.approx(once, abs=1e-5)
+    assert max(abs(a - b) for a, b in zip(once, saved, strict=True)) > 1e-3
+    assert max(abs(a - b) for a, b in zip(twice, once, strict=True)) > 1e-3
 
 
 def test_what_a_turn_says_does_not_depend_on_the_batch_it_is_in(policies):

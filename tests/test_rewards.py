@@ -10,6 +10,7 @@ from engines import speakers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marti_ext.evaluation import reward_effectiveness
 from marti_ext.methods.comas import CoMAS, CoMASOptions, extract_score
 from marti_ext.methods.verifier import Verifier, VerifierOptions
 from marti_ext.questions import Question
@@ -263,3 +264,33 @@ def test_the_readmes_method_works_as_it_stands():
     (trajectory,) = asyncio.run(run())
     assert len(trajectory.turns) == method.turns_per_discussion()
     assert [turn.reward for turn in trajectory.turns] == [1.0, -1.0]
+
+
+# ── Reward effectiveness (Table 6) ──
+
+
+def judged(*pairs: tuple[str, float | None]) -> list[Trajectory]:
+    """Discussions of a question whose answer is 2: a solution's boxed answer and its reward."""
+    question = Question("q", "math", "test", "1 + 1", "2")
+    turns = [
+        Turn(k, "a", "p", "solution", k, [], response=f"\\boxed{{{box}}}", reward=reward)
+        for k, (box, reward) in enumerate(pairs)
+    ]
+    turns.append(Turn(len(turns), "a", "p", "evaluation", 1, [], response="\\boxed{2}", reward=1.0))
+    return [Trajectory(question, "comas", turns)]
+
+
+def test_reward_effectiveness_by_hand():
+    """Right: 4 of 6. At 3: 3 predicted, 2 of them right. From 2 on: 5 predicted, 3 of them right."""
+    found = reward_effectiveness(
+        judged(("2", 1.0), ("2", 1.0), ("3", 1.0), ("2", 0.5), ("5", 0.5), ("2", 0.0), ("2", None))
+    )
+    assert found == {
+        "solutions": 6, "accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 4, "precision_at_2": 3 / 5, "recall_at_2": 3 / 4,
+    }  # fmt: skip
+
+
+def test_what_effectiveness_cannot_know_is_missing():
+    assert set(reward_effectiveness([]).values()) == {0, None}
+    found = reward_effectiveness(judged(("7", 0.0)))
+    assert (found["accuracy"], found["precision"], found["recall"]) == (0.0, None, None)

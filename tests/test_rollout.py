@@ -154,7 +154,7 @@ def test_a_question_that_keeps_failing_is_left_out_counted_and_named(caplog):
     with caplog.at_level(logging.WARNING):
         found = roll_out(speakers(script), count=3, progress=progress)
     assert {one.question.id for one in found} == {"q0", "q2"}
-    assert progress.failed == ["q1"]
+    assert [question for question, _ in progress.failed] == ["q1"]
     assert "q1" in caplog.text
     assert "poisoned" in caplog.text
 
@@ -169,7 +169,7 @@ def test_an_empty_response_is_a_failure_and_never_a_turn():
         roll_out([Speaker("a", "p", Mute(answer), CharTokenizer(), asyncio.Semaphore(4))], count=1, progress=progress)
         == []
     )
-    assert progress.failed == ["q0"]
+    assert [question for question, _ in progress.failed] == ["q0"]
 
 
 def test_all_questions_are_in_flight_at_once_up_to_the_limit_of_an_engine():
@@ -285,7 +285,7 @@ def test_a_question_too_long_for_the_prompt_is_left_out_and_the_step_goes_on(cap
 
     found = asyncio.run(run())
     assert [one.question.id for one in found] == ["q0"]
-    assert progress.failed == ["long"]
+    assert [question for question, _ in progress.failed] == ["long"]
 
 
 def test_shortened_and_cut_prompts_are_counted():

@@ -113,14 +113,14 @@ def test_steps_after_the_last_complete_one_are_forgotten(run):
         file.write('{"step": 4, "poli')
     for name in ("trajectories/step_00004.jsonl.gz.part", "evaluation/trained.jsonl.gz.part", "config.yaml.part"):
         (run.path / name).write_bytes(b"cut")
-    for name in ("untrained.json", "step_00002.json", "step_00003.json", "step_00003.jsonl.gz"):
-        (run.path / "evaluation" / name).write_text("[]")
+    for number in (0, 2, 3):
+        (run.path / "validation" / f"step_{number:05}.jsonl.gz").write_bytes(b"")
     (run.path / "trajectories" / "notes.txt").write_text("kept")
     assert run.open() == {"step": 2}
     run.log({"step": 3})
     assert [line["step"] for line in read_metrics(run.path)] == [1, 2, 3]
     assert [step for step, _ in step_files(run.path / "trajectories")] == [1, 2]
-    assert sorted(file.name for file in run.path.glob("evaluation/*")) == ["step_00002.json", "untrained.json"]
+    assert [step for step, _ in step_files(run.path / "validation")] == [0, 2]
     assert not list(run.path.rglob("*.part")) and (run.path / "trajectories" / "notes.txt").exists()
 
 

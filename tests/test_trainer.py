@@ -18,7 +18,7 @@ from marti_ext.trajectory import read_trajectories
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = ["train.batch_size=8", "train.micro_batch_size=4", "train.forward_batch_size=4", "rollout.questions_per_step=4",
-            "rollout.max_prompt_tokens=4096", "method.rounds=2", "data.evaluation=null"]  # fmt: skip
+            "rollout.max_prompt_tokens=4096", "method.rounds=2", "evaluation.benchmarks=[]"]  # fmt: skip
 
 
 class ScriptedPolicy:
@@ -156,3 +156,67 @@ def test_questions_that_fail_are_counted_and_the_step_goes_on(tmp_path):
     assert line["failed"] > 0
     assert line["failed"] + line["discussions"] == 8
     assert line["retried_turns"] > 0
+
+
+# ── Validation and benchmarks ──
+
+QUICK = ("evaluation.benchmarks=[toy-math,toy-science]", "evaluation.setups=[vanilla,vote]", "evaluation.limit=3")
+
+
+def answers(folder: Path, *subject: str) -> list[dict]:
+    files = sorted((folder / "run" / "evaluation").joinpath(*subject).rglob("seed_*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_every_k_steps_rewards_are_compared_with_the_verifier(tmp_path, capsys):
+    one = trainer(tmp_path, answer, "evaluation.every=2", "evaluation.limit=3")
+    asyncio.run(one.validate_untrained())
+    run_steps(one, 3)
+    lines = metrics(tmp_path)
+    assert [line["step"] for line in lines] == [0, 1, 2, 3]
+    assert [line["step"] for line in lines if "validation" in line] == [0, 2]
+    assert lines[0]["validation"] == lines[2]["validation"]  # the same draws, and the script does not learn
+    assert lines[0]["validation"]["solutions"] == 3 * 2
+    stored = tmp_path / "run" / "validation" / "step_00002.jsonl.gz"
+    assert len(list(read_trajectories(stored))) == 3
+    assert "validation after step 2: accuracy " in capsys.readouterr().out
+
+
+def test_policies_are_measured_before_and_after_and_what_is_measured_stays(tmp_path):
+    asked = []
+
+    def script(prompt, seed):
+        asked.append(prompt)
+        return answer(prompt, seed)
+
+    one = trainer(tmp_path, script, *QUICK)
+    asyncio.run(one.evaluate("untrained"))
+    assert len(answers(tmp_path, "untrained", "qwen")) == len(answers(tmp_path, "untrained", "llama")) == 2 * 2 * 3
+    assert len(asked) == 2 * 2 * 3 * (1 + 5)
+    asyncio.run(trainer(tmp_path, script, *QUICK).evaluate("untrained"))
+    assert len(asked) == 2 * 2 * 3 * (1 + 5)
+    asyncio.run(one.evaluate("trained"))
+    assert len(answers(tmp_path, "trained")) == 2 * len(answers(tmp_path, "untrained", "qwen"))
+    settings = json.loads((tmp_path / "run" / "evaluation" / "settings.json").read_text())
+    assert settings["subject trained/llama"] == "untrained/llama"
+
+
+def test_policies_with_the_same_model_are_measured_once_untrained(tmp_path):
+    one = trainer(tmp_path, answer, *QUICK, "agents.1.model=data/toy/models/qwen2")
+    asyncio.run(one.evaluate("untrained"))
+    asyncio.run(one.evaluate("trained"))
+    folder = tmp_path / "run" / "evaluation"
+    assert [path.name for path in (folder / "untrained").iterdir()] == ["qwen"]
+    assert sorted(path.name for path in (folder / "trained").iterdir()) == ["llama", "qwen"]
+    assert json.loads((folder / "settings.json").read_text())["subject trained/llama"] == "untrained/qwen"
+
+
+def test_a_prolonged_run_is_measured_again(tmp_path):
+    one = trainer(tmp_path, answer, *QUICK)
+    run_steps(one, 2)
+    asyncio.run(one.evaluate("trained"))
+    one.mark(finished=True)
+    trainer(tmp_path, answer, *QUICK, steps=2)
+    assert answers(tmp_path, "trained")
+    trainer(tmp_path, answer, *QUICK, steps=4)
+    assert not answers(tmp_path, "trained")

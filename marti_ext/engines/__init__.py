@@ -22,3 +22,5 @@ class Completion:
     token_ids: list[int]
     log_probs: list[float]
     finish_reason: str  # "stop" or "length"
+    num_tokens: int | None = None  # as the engine counts them, where its tokens are not ours
+    num_prompt_tokens: int | None = None

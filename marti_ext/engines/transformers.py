@@ -8,11 +8,12 @@ because that draws all rows from one random stream, so that a response would dep
 
 import asyncio
 import itertools
+import os
 import random
 from dataclasses import dataclass, field
 
 import torch
-from transformers import DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from marti_ext.engines import Completion, Sampling
 
@@ -190,3 +191,23 @@ class Decoder:
         for layer in self.cache.layers:
             layer.keys = layer.keys[indices, :, -width:]
             layer.values = layer.values[indices, :, -width:]
+
+
+class Generator:
+    """For a Ray actor: a model that only generates, on this process's GPU or on `cores` of the CPU."""
+
+    def __init__(self, path: str, cores: int) -> None:
+        gpu = torch.cuda.is_available() and os.environ.get("DS_ACCELERATOR") != "cpu"
+        if not gpu:
+            torch.set_num_threads(cores)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16 if gpu else torch.float32)
+        eos = model.generation_config.eos_token_id
+        eos = set(eos) if isinstance(eos, list) else {eos} - {None}
+        eos |= {AutoTokenizer.from_pretrained(path).eos_token_id}
+        self.decoder = Decoder(model.to("cuda" if gpu else "cpu"), eos)
+
+    def ready(self) -> bool:
+        return True
+
+    def decode(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:
+        return self.decoder.advance(requests, steps)

@@ -3,23 +3,17 @@
 from pathlib import Path
 
 from marti_ext.reporting.curves import draw_curves, load_metrics
-from marti_ext.reporting.tables import comparison, evaluation_rows, to_markdown
+from marti_ext.reporting.tables import write_tables
 
 
 def report(run: Path) -> str:
     """Writes figures and tables into the run's folder; returns what to show in the terminal."""
     lines = [f"\nResults of {run}"]
-    table = comparison(evaluation_rows(run))
-    if len(table):
-        markdown = to_markdown(table)
-        (run / "comparison.md").write_text(markdown)
-        table.to_csv(run / "comparison.csv", index=False)
+    table = write_tables(run / "evaluation", run, "comparison")
+    if table:
         lines += [
-            "",
-            "Accuracy on held-out questions, in percent",
-            "",
-            markdown,
-            f"table            {run / 'comparison.md'} (and .csv)",
+            "Accuracy in percent, in brackets the difference to the untrained policy",
+            table + f"table            {run / 'comparison.md'} (and .csv)",
         ]
     else:
         lines.append("no evaluation yet")
@@ -31,6 +25,7 @@ def report(run: Path) -> str:
             lines.append(f"figure           {figure}")
     for name, what in {
         "metrics.jsonl": "metrics, a line a step",
+        "evaluation": "every answer, with its verdict",
         "trajectories": f"discussions (python -m marti_ext view {run})",
         "policies": "trained policies in Hugging Face format",
         "tensorboard": "tensorboard --logdir",

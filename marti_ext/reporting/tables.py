@@ -1,47 +1,133 @@
-"""Untrained and trained, side by side."""
+"""What was measured, as tables: every number per subject, benchmark and setup, and the form of the paper's Table 1."""
 
 import json
 from pathlib import Path
 
 import pandas as pd
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
 
-from marti_ext.evaluation import COLUMNS
+from marti_ext.evaluation import summarize
+from marti_ext.setups import SETUPS
 
 MEAN = "(mean)"  # no policy can have this name
+NUMBERS = ["accuracy", "invalid", "tokens", "seconds"]
+KEY = ["subject", "benchmark", "setup"]
 
 
-def evaluation_rows(run: Path) -> pd.DataFrame:
-    """The rows of evaluation/*.json: stage, policy, task, questions, accuracy, invalid, tokens."""
-    rows = [row for file in sorted((run / "evaluation").glob("*.json")) for row in json.loads(file.read_text())]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+def load_cells(root: Path) -> pd.DataFrame:
+    """One row per cell: subject, benchmark, setup, seed, questions, errors, accuracy, invalid, tokens, seconds."""
+    rows = []
+    for file in root.glob("**/seed_*.jsonl"):
+        *subject, benchmark, setup, _ = file.relative_to(root).parts
+        place = {"subject": "/".join(subject), "benchmark": benchmark, "setup": setup}
+        rows.append(place | {"seed": int(file.stem.removeprefix("seed_"))} | summarize(file))
+    return pd.DataFrame(rows)
 
 
-def comparison(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per policy and task, and the mean over policies: accuracy untrained, trained and their difference, in
-    percent. What was not measured is missing."""
-    if rows.empty:
-        return rows
-    mean = rows.groupby(["stage", "task"], as_index=False)[["questions", "accuracy"]].mean().assign(policy=MEAN)
-    both = pd.concat([rows, mean])
-    counts = both.groupby(["policy", "task"])["questions"].max().astype(int)
-    wide = 100 * both.pivot_table(index=["policy", "task"], columns="stage", values="accuracy")
-    wide = wide.reindex(columns=["untrained", "trained"])
-    wide["difference"] = wide["trained"] - wide["untrained"]
-    wide.insert(0, "questions", counts)
-    order = [*dict.fromkeys(rows["policy"]), MEAN]
-    tasks = [*sorted(set(rows["task"]) - {"all"}), "all"]
-    wide = wide.reset_index()
-    wide["policy"] = pd.Categorical(wide["policy"], order, ordered=True)
-    wide["task"] = pd.Categorical(wide["task"], tasks, ordered=True)
-    return wide.sort_values(["policy", "task"], ignore_index=True)
+def summary(root: Path) -> pd.DataFrame:
+    """One row per subject, benchmark and setup: means over seeds, the deviation of the accuracy (of the sample), and the
+    difference to the untrained subject. Where a stage (`trained/...`) has several policies, their mean too. Accuracies in
+    percent; what was not measured is missing."""
+    cells = load_cells(root)
+    if cells.empty:
+        return cells
+    settings = json.loads((root / "settings.json").read_text(encoding="utf-8"))
+    asked = [key.removeprefix("subject ") for key in settings if key.startswith("subject ")]
+    cells = cells.sort_values(["subject", "seed"], key=lambda c: c.map(asked.index) if c.name == "subject" else c)
+    cells[["accuracy", "invalid"]] = 100 * cells[["accuracy", "invalid"]].astype(float)
+    groups = cells.groupby(KEY, sort=False)
+    table = groups[NUMBERS].mean()
+    table.insert(1, "deviation", groups["accuracy"].std())
+    table.insert(0, "errors", groups["errors"].sum())
+    table.insert(0, "questions", groups["questions"].max())
+    table.insert(0, "seeds", groups["seed"].nunique())
+    table = table.reset_index()
+    known = table.set_index(KEY)["accuracy"].to_dict()
+    untrained = [settings.get(f"subject {subject}") for subject in table["subject"]]
+    keys = zip(untrained, table["benchmark"], table["setup"], strict=True)
+    before = [
+        known.get(key) if key[0] != subject else None for key, subject in zip(keys, table["subject"], strict=True)
+    ]
+    table.insert(
+        table.columns.get_loc("deviation") + 1, "difference", table["accuracy"] - pd.Series(before, dtype=float)
+    )
+    table = pd.concat([table, _means(table)], ignore_index=True)
+    labels = {
+        name.removeprefix("benchmark "): value["label"]
+        for name, value in settings.items()
+        if name.startswith("benchmark ")
+    }
+    return _ordered(table, labels)
 
 
-def to_markdown(table: pd.DataFrame) -> str:
-    """The comparison as a Markdown table that also reads well as plain text."""
-    rows = [["policy", "task", "questions", "untrained", "trained", "difference"]]
-    for row in table.itertuples():
-        numbers = [_number(row.untrained), _number(row.trained), _number(row.difference, "+")]
-        rows.append([str(row.policy), str(row.task), str(row.questions), *numbers])
+def _means(table: pd.DataFrame) -> pd.DataFrame:
+    """Over the policies of a stage. The deviation over seeds is that of single policies, so it is left out here."""
+    staged = table[table["subject"].str.contains("/")]
+    staged = staged.assign(subject=[f"{name.split('/')[0]}/{MEAN}" for name in staged["subject"]])
+    groups = staged.groupby(KEY, sort=False)
+    sums, means = ["errors"], ["accuracy", "difference", "invalid", "tokens", "seconds"]
+    mean = groups[[*means, "questions", "seeds"]].mean().astype({"questions": int, "seeds": int})
+    mean[sums] = groups[sums].sum()
+    return mean[groups.size() > 1].reset_index()
+
+
+def _ordered(table: pd.DataFrame, labels: dict[str, str]) -> pd.DataFrame:
+    """By setup, subject (untrained first, a mean after its policies) and benchmark, as they were asked for."""
+    subjects = sorted(table["subject"].unique(), key=lambda name: (not name.startswith("untrained"), MEAN in name))
+    for column, order in (("subject", subjects), ("benchmark", list(labels)), ("setup", list(SETUPS))):
+        table[column] = pd.Categorical(table[column], order, ordered=True)
+    table = table.sort_values(["setup", "subject", "benchmark"], ignore_index=True)
+    table["benchmark"] = table["benchmark"].map(labels)  # with what stands in for what
+    return table
+
+
+def in_brief(table: pd.DataFrame) -> list[list[str]]:
+    """The form of Table 1, heading first: a row per setup and subject, a column per benchmark, and their average.
+
+    A cell is the accuracy in percent, its deviation over seeds if there are several, and the difference to the untrained
+    subject in brackets; `!` marks questions that are left out after errors.
+    """
+    benchmarks = list(dict.fromkeys(table.sort_values("benchmark")["benchmark"]))
+    rows = [["setup", "subject", *benchmarks, "average"]]
+    for (setup, subject), part in table.groupby(["setup", "subject"], observed=True, sort=False):
+        cells = part.set_index("benchmark")
+        whole = len(cells) == len(benchmarks)
+        average = cells[["accuracy", "difference", "errors"]].mean(skipna=False) if whole else None
+        shown = [_cell(cells.loc[name]) if name in cells.index else "--" for name in benchmarks]
+        rows.append([str(setup), str(subject), *shown, "--" if average is None else _cell(average)])
+    return rows
+
+
+def _cell(row: pd.Series) -> str:
+    if pd.isna(row["accuracy"]):
+        return "--"
+    deviation = f" ± {row['deviation']:.1f}" if pd.notna(row.get("deviation")) else ""
+    difference = f" ({row['difference']:+.1f})" if pd.notna(row["difference"]) else ""
+    return f"{row['accuracy']:.1f}{deviation}{difference}{' !' if row.get('errors', 0) else ''}"
+
+
+def in_full(table: pd.DataFrame) -> list[list[str]]:
+    """Every number, heading first."""
+    formats = {
+        "accuracy": ".1f",
+        "deviation": ".1f",
+        "difference": "+.1f",
+        "invalid": ".1f",
+        "tokens": ".0f",
+        "seconds": ".1f",
+    }
+    columns = [column for column in table.columns if column not in formats]
+    rows = [[*columns, *formats]]
+    for row in table.to_dict("records"):
+        numbers = ["--" if pd.isna(row[key]) else format(row[key], form) for key, form in formats.items()]
+        rows.append([*(str(row[key]) for key in columns), *numbers])
+    return rows
+
+
+def to_markdown(rows: list[list[str]]) -> str:
+    """A Markdown table that also reads well as plain text."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
@@ -50,5 +136,35 @@ def to_markdown(table: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _number(value: float, sign: str = "") -> str:
-    return "--" if pd.isna(value) else f"{value:{sign}.1f}"
+def to_terminal(rows: list[list[str]]) -> str:
+    """The table as rich draws it, in colors where the output is a terminal."""
+    table = Table(*(Column(name, no_wrap=name in ("setup", "subject"), min_width=6) for name in rows[0]))
+    for before, row in zip(rows, rows[1:], strict=False):
+        if before[0] != row[0] and before is not rows[0]:
+            table.add_section()
+        table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+    console = Console()
+    console.width = max(console.width, 9 * len(rows[0]) + 30)  # a narrow terminal wraps lines, but nothing is cut
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def _style(cell: str) -> str:
+    """Rise and fall against the untrained subject, as the paper colors them."""
+    if cell.endswith("!"):
+        return "yellow"
+    return "green" if "(+" in cell and "(+0.0)" not in cell else "red" if "(-" in cell else ""
+
+
+def write_tables(root: Path, folder: Path, name: str) -> str | None:
+    """Writes FOLDER/NAME.md and .csv; returns the table for the terminal, None if nothing was measured in `root`."""
+    table = summary(root)
+    if table.empty:
+        return None
+    brief = in_brief(table)
+    table.to_csv(folder / f"{name}.csv", index=False)
+    text = "Accuracy in percent (difference to the untrained policy).\n\n" + to_markdown(brief)
+    text += "\n`invalid`: share of answers in no readable form, in percent; `tokens`: generated per question; `seconds`: per seed.\n\n"
+    (folder / f"{name}.md").write_text(text + to_markdown(in_full(table)), encoding="utf-8")
+    return to_terminal(brief)

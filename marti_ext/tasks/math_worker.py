@@ -1,7 +1,8 @@
 """The process in which math-verify runs: one JSON line `[gold, extracted]` in, one `[equal, reason]` out.
 
-Started by math.py as a script, with no import of this package. Its argument is the deadline in seconds for one
-comparison: when it passes, the kernel ends the process by SIGALRM, in the middle of C code too, so nobody has to watch.
+Started by math_pool.py as a script, with no import of this package. Its argument is the deadline in seconds for one
+comparison: when it passes, the kernel ends the process by SIGALRM, in the middle of C code
+too, even if nobody is left to watch.
 """
 
 import json
@@ -21,7 +22,7 @@ def equal(gold: str, extracted: str) -> tuple[bool, str]:
     # The time-outs of math-verify itself use signals too and would undo our alarm.
     try:
         pair = [parse(f"\\boxed{{{text}}}", parsing_timeout=None, raise_on_error=True) for text in (gold, extracted)]
-        same = verify(*pair, timeout_seconds=None)
+        same = bool(verify(*pair, timeout_seconds=None))
     except Exception as error:
         return False, f"math-verify: {type(error).__name__}: {error}"[:200]
     return same, "equal for math-verify" if same else "not equal for math-verify"

@@ -18,15 +18,16 @@ _NUMBER = re.compile(
           | \s*(?:\\times|\\cdot|[×·*xX])\s*10\s*\^\s*(?P<times>{_EXPONENT}) )? )""",
     re.VERBOSE,
 )
-# One unit: \text{...}, a Greek prefix or letters, with an exponent perhaps; between units a space, a point or a slash.
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+# One unit: \text{...}, a Greek prefix or letters, with an exponent perhaps; between units a space, a point, a slash or \frac.
 # A digit can only be an exponent, so that "3/4", "5\sqrt{2}", "3 or 4" and "2^3" are not read as 3, 5, 3 and 2.
 # Everything repeats possessively: no backtracking, time linear in the length of the box.
 _UNIT = re.compile(
-    r"(?:[\s/*·().{}]|\\cdot(?![A-Za-z]))*+"
+    r"(?:[\s/*·().{}]|\\(?:cdot|[dt]?frac)(?![A-Za-z]))*+"
     r"(?:(?:\\(?:text|textrm|mathrm|mbox|operatorname|unit)\s*+\{(?:[^{}]|\{[^{}]*+\})*+\}"
     r"|\\(?:mu|Omega|degree|circ|AA|ell)(?![A-Za-z])|\\?%|°|\^\s*+(?:\{\\circ\}|\\circ)|[A-Za-zµμΩÅ]++(?:-[A-Za-z]++)*+)"
     r"(?:[\^_]\s*+(?:\{[+-]?+[0-9]++\}|[+-]?+[0-9]++))?+"
-    r"(?:[\s/*·().{}]|\\cdot(?![A-Za-z]))*+)*+"
+    r"(?:[\s/*·().{}]|\\(?:cdot|[dt]?frac)(?![A-Za-z]))*+)*+"
 )
 
 
@@ -34,7 +35,7 @@ def verify(response: str, answer: str) -> Verdict:
     r"""Compare the last boxed decimal number with the gold number.
 
     Accepted: `1200`, `1,200.5`, `1.2e-3`, `1.2 \times 10^{-3}`, `10^5`, something and `=` or `\approx` before the
-    number, a unit behind it (`\text{m}`, `\mathrm{m/s^2}`, `m/s`, `\%`; never interpreted). Not decimal numbers, so
+    number, a unit behind it (`\text{m}`, `\mathrm{m/s^2}`, `\frac{m}{s}`, `m/s`, `\%`; never interpreted). Not decimal numbers, so
     invalid: fractions, roots, multiples of pi, ranges, several numbers.
     """
     boxed = last_boxed(response)
@@ -53,10 +54,11 @@ def verify(response: str, answer: str) -> Verdict:
 
 
 def _number(text: str) -> float | None:
-    text = text.replace("{,}", ",").replace("−", "-")
+    text = re.sub("[⁰¹²³⁴-⁹⁺⁻]+", lambda power: f"^{{{power[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = re.sub("[−–]", "-", text.replace("{,}", ","))
     text = re.sub(r"\\left(?![a-z])|\\right(?![a-z])|\\[,!;:$ ]|\\q?quad|\$|~", " ", text)
-    text = re.split(r"=|\\approx|≈", text)[-1].strip()
-    text = re.sub(r"^\\(?:text|mathrm|mathbf)\s*\{(.*)\}$", r"\1", text, flags=re.DOTALL)
+    text = re.split(r"=|\\approx|\\sim(?:eq)?(?![a-z])|[≈∼≃]", text)[-1].strip()
+    text = re.sub(r"^(?:\\(?:text|math|bold)[a-z]*\s*)?\{(.*)\}$|^\((.*)\)$", r"\1\2", text, flags=re.DOTALL)
     # A thin space is written both between thousands and before a unit: it has become a space, which both may have.
     text = re.sub(r"\s+", " ", text).strip()
     number = _NUMBER.match(text)

@@ -1,0 +1,166 @@
+"""Who is measured by `evaluate`: trained and untrained policies of a run, models by name, or an endpoint; and how they
+are loaded for generation alone, without actors, optimizers and gradients."""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from marti_ext.cluster import CannotLaunch, connect
+from marti_ext.config import Config, is_local_model, locate, resolve_model
+from marti_ext.dryrun import visible_gpus
+from marti_ext.evaluation import Plan, evaluate, first_of_each, is_complete
+from marti_ext.progress import Display
+from marti_ext.rollout import Speaker
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`models`: one plays every participant, several take turns. `untrained`: the subject that it is compared with."""
+
+    name: str
+    models: tuple[str, ...]
+    untrained: str
+
+
+def settings_of_run(run: Path) -> dict[str, Any]:
+    """How its own evaluation asks."""
+    config = _config(run)
+    return {
+        "temperature": config.evaluation.temperature,
+        "max_response_tokens": config.evaluation.max_response_tokens,
+        "max_prompt_tokens": config.rollout.max_prompt_tokens,
+    }
+
+
+def _config(run: Path) -> Config:
+    try:
+        return Config.model_validate(yaml.safe_load((run / "config.yaml").read_bytes()))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{run}: its config.yaml cannot be read: {error}") from None
+
+
+def of_run(run: Path, together: bool) -> list[Subject]:
+    """Untrained and trained policies of a finished run; policies with the same model are the same untrained. Raises
+    ValueError."""
+    models = _config(run).policies()
+    if missing := [name for name in models if not (run / "policies" / name / "config.json").exists()]:
+        raise ValueError(
+            f"{run}: no trained policy {', '.join(missing)} in its folder policies/; they are saved when the run is finished"
+        )
+    trained = {name: str(run / "policies" / name) for name in models}
+    if together:
+        pair = ("untrained/all", tuple(models.values())), ("trained/all", tuple(trained.values()))
+        return [Subject(name, of, "untrained/all") for name, of in pair]
+    first = {model: f"untrained/{name}" for model, name in first_of_each(models).items()}
+    untrained = [Subject(name, (model,), name) for model, name in first.items()]
+    return untrained + [Subject(f"trained/{name}", (trained[name],), first[models[name]]) for name in models]
+
+
+def of_models(models: list[str], untrained: str | None) -> list[Subject]:
+    """Models as they are, compared with one of them if it is named. Raises ValueError."""
+    names = list(dict.fromkeys([untrained, *models] if untrained else models))
+    for name in names:
+        if is_local_model(name) and not (locate(name) / "config.json").exists():
+            raise ValueError(f"{name}: no run, no model in HF format (no config.json in it), and no name on the hub")
+    return [Subject(_folder(name), (name,), _folder(untrained or name)) for name in names]
+
+
+def _folder(model: str) -> str:
+    return model.strip("/").replace("/", "__")
+
+
+# ── Loading ──
+
+
+async def measure_all(subjects: list[Subject], plan: Plan, root: Path, display: Display, kind: str, width: int) -> None:
+    """As many subjects at a time as GPUs or cores allow, each on engines of `width` GPUs (vLLM's tensor parallelism)."""
+    gpus = visible_gpus()
+    kind = kind if kind != "auto" else "vllm" if gpus else "transformers"
+    places = max(1, gpus // width if gpus else os.cpu_count() or 1)
+    todo = [one for one in subjects if not all(is_complete(cell, root) for cell in plan.cells(one.name))]
+    for skipped in (one for one in subjects if one not in todo):
+        display.say(f"{skipped.name}: every cell is complete")
+    if not todo:
+        return
+    connect(width if gpus else 0, logical=max(places, *(len(one.models) for one in todo)))
+    at_once = max(1, places // max(len(one.models) for one in todo))
+    for start in range(0, len(todo), at_once):
+        wave = todo[start : start + at_once]
+        names = ", ".join(subject.name for subject in wave)
+        share = places / sum(len(subject.models) for subject in wave)
+        loading = asyncio.to_thread(_load, wave, kind, width, share, plan)
+        loaded = await display.during(loading, lambda seconds, names=names: f"loading {names}, {seconds:.0f} s")
+        await evaluate(root, {name: [speaker for speaker, _ in parts] for name, parts in loaded.items()}, plan, display)
+        _end([actor for parts in loaded.values() for _, actors in parts for actor in actors])
+
+
+def _load(wave: list[Subject], kind: str, width: int, share: float, plan: Plan) -> dict[str, list]:
+    """subject -> (speaker, its Ray actors) for each of its models."""
+    return {
+        subject.name: [
+            _speaker(f"{subject.name}-{k}", model, kind, width, share, plan) for k, model in enumerate(subject.models)
+        ]
+        for subject in wave
+    }
+
+
+def _speaker(name: str, model: str, kind: str, width: int, share: float, plan: Plan) -> tuple[Speaker, list]:
+    from transformers import AutoTokenizer
+
+    path = resolve_model(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise CannotLaunch(f"{model}: its tokenizer cannot be loaded: {error}") from None
+    if tokenizer.chat_template is None:
+        raise CannotLaunch(f"{model}: its tokenizer has no chat template; take an instruction-tuned model")
+    engine, actors = (_vllm if kind == "vllm" else _embedded)(path, width, share, plan)
+    return Speaker(name, name, engine, tokenizer, asyncio.Semaphore(256 * len(actors))), actors
+
+
+def _vllm(path: str, width: int, share: float, plan: Plan) -> tuple[Any, list]:
+    from marti_ext import compat
+    from marti_ext.engines.vllm import VllmEngines, create_engines
+
+    args = compat.openrlhf_args()
+    args.actor.model_name_or_path, args.train.seed = path, 0
+    args.vllm.num_engines, args.vllm.tensor_parallel_size = max(1, int(share)), width
+    args.vllm.enable_prefix_caching, args.vllm.enforce_eager = True, not compat.has_gpu()
+    args.vllm.gpu_memory_utilization, args.vllm.enable_sleep = 0.9, False
+    args.data.max_len = plan.limits.max_prompt_tokens + plan.limits.max_response_tokens
+    engines = create_engines(args)
+    return VllmEngines(engines, sleeps=False), engines
+
+
+def _embedded(path: str, width: int, share: float, plan: Plan) -> tuple[Any, list]:
+    import ray
+
+    from marti_ext.engines.transformers import Generator, TransformersEngine
+
+    actor = ray.remote(num_gpus=1)(Generator).remote(path, max(1, int(share)))
+    ray.get(actor.ready.remote())
+    return TransformersEngine(actor), [actor]
+
+
+def _end(actors: list) -> None:
+    import ray
+
+    for actor in actors:
+        ray.kill(actor)
+
+
+def most_prompt_tokens(subjects: list[Subject], most: int, response: int) -> int:
+    """`most`, or what the positions of the local models leave beside a response. Raises ValueError if that is nothing."""
+    for model in {model for subject in subjects for model in subject.models if is_local_model(model)}:
+        positions = json.loads((locate(model) / "config.json").read_bytes()).get(
+            "max_position_embeddings", most + response
+        )
+        if positions <= response:
+            raise ValueError(f"{model} has {positions} positions: lower --max-response-tokens ({response})")
+        most = min(most, positions - response)
+    return most
