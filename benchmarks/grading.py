@@ -153,7 +153,7 @@ def measure(name: str, pairs: list[tuple[str, str, bool]], rounds: int) -> dict:
     return {
         "pairs": len(pairs),
         "at_once": round(sum(at_once(gold, given) for gold, given, _ in pairs) / len(pairs), 3),
-        "ratio": round(their_wall / wall, 2),
+        "ratio": round(their_wall / wall, 3),
         "ratios": [round(theirs[0] / own[0], 2) for own, theirs in zip(*rows.values(), strict=True)],
         "cpu": round(cpu / their_cpu, 2),
         "per_second": round(len(pairs) / wall),

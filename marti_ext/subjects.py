@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 import yaml
 
 from marti_ext.cluster import CannotLaunch, connect
@@ -89,24 +90,28 @@ async def measure_all(subjects: list[Subject], plan: Plan, root: Path, display: 
         return
     connect(width if gpus else 0, logical=max(places, *(len(one.models) for one in todo)))
     at_once = max(1, places // max(len(one.models) for one in todo))
-    for start in range(0, len(todo), at_once):
-        wave = todo[start : start + at_once]
+    for wave in (todo[start : start + at_once] for start in range(0, len(todo), at_once)):
         names = ", ".join(subject.name for subject in wave)
         share = places / sum(len(subject.models) for subject in wave)
         loading = asyncio.to_thread(_load, wave, kind, width, share, plan)
         loaded = await display.during(loading, lambda seconds, names=names: f"loading {names}, {seconds:.0f} s")
         await evaluate(root, {name: [speaker for speaker, _ in parts] for name, parts in loaded.items()}, plan, display)
-        _end([actor for parts in loaded.values() for _, actors in parts for actor in actors])
+        for actor in (actor for parts in loaded.values() for _, actors in parts for actor in actors):
+            ray.kill(actor)
+    ray.shutdown()
 
 
 def _load(wave: list[Subject], kind: str, width: int, share: float, plan: Plan) -> dict[str, list]:
-    """subject -> (speaker, its Ray actors) for each of its models."""
-    return {
+    """subject -> (speaker, its Ray actors) for each of its models. All come up at the same time."""
+    loaded = {
         subject.name: [
             _speaker(f"{subject.name}-{k}", model, kind, width, share, plan) for k, model in enumerate(subject.models)
         ]
         for subject in wave
     }
+    ready = "reset_prefix_cache" if kind == "vllm" else "ready"  # anything that is answered once the model is loaded
+    ray.get([getattr(actor, ready).remote() for parts in loaded.values() for _, actors in parts for actor in actors])
+    return loaded
 
 
 def _speaker(name: str, model: str, kind: str, width: int, share: float, plan: Plan) -> tuple[Speaker, list]:
@@ -119,17 +124,18 @@ def _speaker(name: str, model: str, kind: str, width: int, share: float, plan: P
         raise CannotLaunch(f"{model}: its tokenizer cannot be loaded: {error}") from None
     if tokenizer.chat_template is None:
         raise CannotLaunch(f"{model}: its tokenizer has no chat template; take an instruction-tuned model")
-    engine, actors = (_vllm if kind == "vllm" else _embedded)(path, width, share, plan)
+    count = max(1, int(share))  # engines, or cores of the one engine
+    engine, actors = _vllm(path, width, count, plan) if kind == "vllm" else _embedded(path, count)
     return Speaker(name, name, engine, tokenizer, asyncio.Semaphore(256 * len(actors))), actors
 
 
-def _vllm(path: str, width: int, share: float, plan: Plan) -> tuple[Any, list]:
+def _vllm(path: str, width: int, count: int, plan: Plan) -> tuple[Any, list]:
     from marti_ext import compat
     from marti_ext.engines.vllm import VllmEngines, create_engines
 
     args = compat.openrlhf_args()
     args.actor.model_name_or_path, args.train.seed = path, 0
-    args.vllm.num_engines, args.vllm.tensor_parallel_size = max(1, int(share)), width
+    args.vllm.num_engines, args.vllm.tensor_parallel_size = count, width
     args.vllm.enable_prefix_caching, args.vllm.enforce_eager = True, not compat.has_gpu()
     args.vllm.gpu_memory_utilization, args.vllm.enable_sleep = 0.9, False
     args.data.max_len = plan.limits.max_prompt_tokens + plan.limits.max_response_tokens
@@ -137,21 +143,11 @@ def _vllm(path: str, width: int, share: float, plan: Plan) -> tuple[Any, list]:
     return VllmEngines(engines, sleeps=False), engines
 
 
-def _embedded(path: str, width: int, share: float, plan: Plan) -> tuple[Any, list]:
-    import ray
-
+def _embedded(path: str, cores: int) -> tuple[Any, list]:
     from marti_ext.engines.transformers import Generator, TransformersEngine
 
-    actor = ray.remote(num_gpus=1)(Generator).remote(path, max(1, int(share)))
-    ray.get(actor.ready.remote())
+    actor = ray.remote(num_gpus=1)(Generator).remote(path, cores)
     return TransformersEngine(actor), [actor]
-
-
-def _end(actors: list) -> None:
-    import ray
-
-    for actor in actors:
-        ray.kill(actor)
 
 
 def most_prompt_tokens(subjects: list[Subject], most: int, response: int) -> int:

@@ -14,6 +14,7 @@ import pytest
 from marti_ext.tasks import sandbox
 from marti_ext.tasks.sandbox import Outcome, isolation, run_tests
 
+pytestmark = pytest.mark.real
 ADD = "def add(a, b):\n    return a + b\n"
 IN_JUDGE = "assert add(1, 2) == 3"
 IN_PROGRAM = "import sys\nassert add(1, 2) == 3"  # tests that import `sys` may patch the interpreter
