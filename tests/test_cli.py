@@ -51,7 +51,7 @@ def test_help_is_complete_and_imports_nothing_heavy():
     code = """
 import contextlib, io, sys
 from marti_ext.cli import main
-for command in ([], ["train"], ["report"], ["view"], ["rescore"], ["doctor"]):
+for command in ([], ["train"], ["evaluate"], ["grade"], ["report"], ["view"], ["rescore"], ["doctor"]):
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
         main([*command, "--help"])
     print(out.getvalue())
@@ -59,7 +59,9 @@ assert not set(sys.argv[1:]) & set(sys.modules), set(sys.argv[1:]) & set(sys.mod
 """
     done = python(code, *HEAVY)
     assert done.returncode == 0, done.stderr
-    for word in ("train", "report", "view", "rescore", "doctor", "--set", "--dry-run", "--resume", "--question", "--step",
+    for word in ("train", "evaluate", "--endpoint", "--seeds", "grade", "--workers",
+                 "report", "view", "rescore", "doctor", "--set", "--dry-run",
+                 "--resume", "--question", "--step",
                  "--method", "FILE.jsonl", "RUN"):  # fmt: skip
         assert word in done.stdout
 

@@ -99,7 +99,14 @@ def test_after_a_failed_turn_nothing_of_its_question_goes_on():
     def script(prompt, seed):
         return RuntimeError("down") if role_of(prompt) == "evaluation" else answer(prompt, seed)
 
+    class Slow(ScriptedEngine):
+        async def generate(self, prompt_ids, sampling):
+            for _ in range(10 * (role_of("".join(map(chr, prompt_ids))) == "solution")):
+                await asyncio.sleep(0)
+            return await super().generate(prompt_ids, sampling)
+
     agents = speakers(script, 2)
+    agents[1].engine = Slow(script)  # still solves when the other's evaluation has failed
     limits = Limits(4096, 64, 1.0, retries=0)
     options = CoMASOptions(rounds=2, schedule="parallel")
 
@@ -107,7 +114,7 @@ def test_after_a_failed_turn_nothing_of_its_question_goes_on():
         rollout = Rollout(CoMAS(options, 2), agents, limits, 0)
         assert [one async for one in rollout.run(questions(1), 1, 1, Progress())] == []
         asked = sum(len(agent.engine.prompts) for agent in agents)
-        for _ in range(20):
+        for _ in range(40):
             await asyncio.sleep(0)
         assert sum(len(agent.engine.prompts) for agent in agents) == asked
 
@@ -116,9 +123,10 @@ def test_after_a_failed_turn_nothing_of_its_question_goes_on():
 
 def test_the_embedded_engine_forgets_its_requests_after_an_error_and_answers_the_retries():
     class Decoder(transformers_engine.Decoder):
-        failures = 1
+        failures, most = 1, 0
 
         def _advance(self, requests, steps):
+            self.most = max(self.most, len(self.rows) + len(requests))
             finished = super()._advance(requests, steps)
             if self.failures and self.rows:
                 self.failures -= 1
@@ -128,11 +136,12 @@ def test_the_embedded_engine_forgets_its_requests_after_an_error_and_answers_the
     torch.manual_seed(0)
     shape = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     model = LlamaForCausalLM(LlamaConfig(**shape, num_attention_heads=2))
-    engine = local_engine(Decoder(model, {0}))
-    agents = [Speaker("a", "p", engine, CharTokenizer(), asyncio.Semaphore(8))]
+    decoder = Decoder(model, {0})
+    agents = [Speaker("a", "p", local_engine(decoder), CharTokenizer(), asyncio.Semaphore(8))]
     progress = Progress()
     found = roll_out(agents, count=3, rounds=1, limits=Limits(4096, 12, 1.0), progress=progress)
     assert len(found) == 3 and not progress.failed
+    assert decoder.most == 3  # of each question one turn at a time
     assert progress.retried_turns == 3
 
 

@@ -175,7 +175,16 @@ def test_every_k_steps_rewards_are_compared_with_the_verifier(tmp_path, capsys):
     lines = metrics(tmp_path)
     assert [line["step"] for line in lines] == [0, 1, 2, 3]
     assert [line["step"] for line in lines if "validation" in line] == [0, 2]
-    assert lines[0]["validation"] == lines[2]["validation"]  # the same draws, and the script does not learn
+    first, third = (
+        [
+            turn.response
+            for _, _, one in read_trajectories(tmp_path / f"run/validation/step_{step:05}.jsonl.gz")
+            for turn in one.turns
+        ]
+        for step in (0, 2)
+    )
+    assert sorted(first) == sorted(third) and len(set(first)) > 3  # the same draws, and the script does not learn
+    assert lines[0]["validation"] == lines[2]["validation"]
     assert lines[0]["validation"]["solutions"] == 3 * 2
     stored = tmp_path / "run" / "validation" / "step_00002.jsonl.gz"
     assert len(list(read_trajectories(stored))) == 3
