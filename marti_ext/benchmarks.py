@@ -32,6 +32,11 @@ class Benchmark:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def folder_of(name: str) -> str:
+    """What its answers are kept under."""
+    return name if name in PAPER or name in TOY else Path(name).stem
+
+
 def problem_with(name: str) -> str | None:
     """What is wrong with the name of a benchmark; whether its questions are good, `load` says."""
     if name in TOY or Path(name).is_file():
@@ -51,6 +56,5 @@ def load(name: str, limit: int | None = None) -> Benchmark:
         questions = [one for one in load_questions(ROOT / "data/toy/test.jsonl") if one.task == TOY[name]]
     else:
         questions = load_questions(FOLDER / f"{name}.jsonl" if name in PAPER else Path(name))
-    label = name if name in PAPER or name in TOY else Path(name).stem
     sources = {one.source.removeprefix("stand-in:") for one in questions if one.source.startswith("stand-in:")}
-    return Benchmark(label, tuple(questions[:limit]), ", ".join(sorted(sources)))
+    return Benchmark(folder_of(name), tuple(questions[:limit]), ", ".join(sorted(sources)))

@@ -120,7 +120,12 @@ def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--temperature", type=float, help="default: that of the run, else 0.7")
     command.add_argument("--max-response-tokens", type=_count, metavar="N", help="default: that of the run, else 2048")
-    command.add_argument("--max-prompt-tokens", type=_count, metavar="N", help="default: that of the run, else 28672")
+    command.add_argument(
+        "--max-prompt-tokens",
+        type=_count,
+        metavar="N",
+        help="default: that of the run, else 28672; of an endpoint, characters, without a limit",
+    )
     command.add_argument("--engine", choices=["auto", "vllm", "transformers"], default="auto")
     command.add_argument("--gpus", type=_count, default=1, metavar="N", help="of one vLLM engine (tensor parallelism)")
     command.add_argument(
@@ -153,11 +158,13 @@ def _train(args: argparse.Namespace) -> None:
         _fail("\n".join(problems))
     display.say(f"run {config.name}: {args.config} -> {run.path}")
     from marti_ext.cluster import CannotLaunch
+    from marti_ext.evaluation import OtherSettings
+    from marti_ext.questions import BadData
     from marti_ext.trainer import NoGradient, train
 
     try:
         train(config, run, display)
-    except (CannotLaunch, NoGradient, RunInUse) as error:
+    except (CannotLaunch, NoGradient, RunInUse, OtherSettings, BadData) as error:
         _fail(str(error))
     from marti_ext.reporting import report
 
@@ -215,20 +222,20 @@ def _evaluate(args: argparse.Namespace) -> None:
     from marti_ext.cluster import CannotLaunch
     from marti_ext.evaluate import run_evaluation
     from marti_ext.progress import Display
+    from marti_ext.rundir import RunInUse
 
     try:
         print(run_evaluation(args, Display()))
-    except (CannotLaunch, ConnectionError, ValueError) as error:
+    except (CannotLaunch, ConnectionError, RunInUse, ValueError) as error:
         _fail(str(error))
 
 
 def _grade(args: argparse.Namespace) -> None:
     from marti_ext.grade import grade_file
-    from marti_ext.tasks.math_pool import CannotStart
 
     try:
         grade_file(args.file, args.out, args.workers)
-    except (ValueError, CannotStart) as error:
+    except (ValueError, RuntimeError) as error:  # the latter: no process with math-verify, or none for a program
         _fail(str(error))
 
 

@@ -416,9 +416,18 @@ def _bad_method(config: Config) -> list[str]:
 
 
 def _bad_evaluation(config: Config) -> list[str]:
-    if config.evaluation.every and not config.data.validation:
-        return ["evaluation.every: data.validation names no questions to measure; name a file, or leave `every` out"]
-    return []
+    problems, settings = [], config.evaluation
+    if settings.every and not config.data.validation:
+        problems.append(
+            "evaluation.every: data.validation names no questions to measure; name a file, or leave `every` out"
+        )
+    for key, names in (
+        ("benchmarks", [benchmarks.folder_of(name) for name in settings.benchmarks]),
+        ("setups", settings.setups),
+    ):
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            problems.append(f"evaluation.{key}: {name} is there twice; leave one out (of files, the names count)")
+    return problems
 
 
 def _bad_sizes(config: Config) -> list[str]:

@@ -8,8 +8,11 @@ from marti_ext import benchmarks
 from marti_ext.evaluation import Plan, claim, evaluate
 from marti_ext.progress import Display
 from marti_ext.rollout import Limits, Speaker
-from marti_ext.subjects import Subject, measure_all, most_prompt_tokens, of_models, of_run, settings_of_run
+from marti_ext.rundir import lock
+from marti_ext.subjects import Subject, folder_of, measure_all, most_prompt_tokens, of_models, of_run, settings_of_run
+from marti_ext.tasks.sandbox import weakness
 
+NO_LIMIT = 10**9
 DEFAULTS = {"temperature": 0.7, "max_response_tokens": 2048, "max_prompt_tokens": 28672}  # Table 2 and Appendix C
 
 
@@ -21,14 +24,29 @@ def run_evaluation(args: argparse.Namespace, display: Display) -> str:
         raise ValueError("\n".join(problems))
     plan = _plan(args, run, subjects)
     root = args.out or (run / "benchmarks" if run else Path("runs", f"evaluation-{subjects[-1].name}"))
-    of_subjects = {f"subject {subject.name}": subject.untrained for subject in subjects}
-    claim(root, plan.settings() | of_subjects)
+    settings = plan.settings()
+    for subject in subjects:
+        settings |= subject.settings()
+    claim(root, settings, look_only=True)
+    root.mkdir(parents=True, exist_ok=True)
+    held = lock(root)
     display.say(f"{sum(len(plan.cells(one.name)) for one in subjects)} cells -> {root}")
-    asyncio.run(_measure(args, subjects, plan, root, display))
-    from marti_ext.reporting.tables import write_tables
+    if any(one.task == "coding" for part in plan.benchmarks for one in part.questions) and (weak := weakness()):
+        display.say(f"warning: {weak}")
+    asyncio.run(_measure(args, subjects, plan, root, settings, display))
+    text = _tables(root)
+    held.close()
+    return text
 
-    table = write_tables(root, root, "summary")
-    return f"\nAccuracy in percent, in brackets the difference to the untrained policy\n{table}table: {root / 'summary.md'} (and .csv)"
+
+def _tables(root: Path) -> str:
+    from marti_ext.reporting.tables import MEAN, in_full, summary, to_terminal, write_tables
+
+    brief, table = write_tables(root, root, "summary"), summary(root)
+    left = table.loc[~table["subject"].astype(str).str.endswith(MEAN), "errors"].sum()
+    again = f"{left} questions are missing after errors: the same command asks them again\n" if left else ""
+    heading = "\nAccuracy in percent, in brackets the difference to the untrained policy\n"
+    return f"{to_terminal(in_full(table))}{heading}{brief}{again}tables: {root / 'summary.md'} (and .csv)"
 
 
 def _run(policies: list[str]) -> Path | None:
@@ -46,13 +64,15 @@ def _subjects(args: argparse.Namespace, run: Path | None) -> list[Subject]:
         if wrong and getattr(args, option):
             raise ValueError(f"--{option} does not go with what is measured here, see --help")
     if args.endpoint:
-        name = args.model.strip("/").replace("/", "__")
+        name = folder_of(args.model)
         return [Subject(name, (), name)]
     return of_run(run, args.together) if run else of_models(args.policies, args.untrained)
 
 
 def _plan(args: argparse.Namespace, run: Path | None, subjects: list[Subject]) -> Plan:
     values = DEFAULTS | (settings_of_run(run) if run else {})
+    if args.endpoint:  # whose tokens nobody here can count
+        values["max_prompt_tokens"] = NO_LIMIT
     values |= {key: value for key in DEFAULTS if (value := getattr(args, key)) is not None}
     if values["temperature"] < 0:
         raise ValueError(f"--temperature: found {values['temperature']}, expected 0 or more")
@@ -67,15 +87,17 @@ def _plan(args: argparse.Namespace, run: Path | None, subjects: list[Subject]) -
     return Plan(chosen, tuple(dict.fromkeys(args.setups)), tuple(dict.fromkeys(args.seeds)), limits)
 
 
-async def _measure(args: argparse.Namespace, subjects: list[Subject], plan: Plan, root: Path, display: Display) -> None:
+async def _measure(
+    args: argparse.Namespace, subjects: list[Subject], plan: Plan, root: Path, settings: dict, display: Display
+) -> None:
     if args.endpoint:
         from marti_ext.engines.endpoint import Characters, Endpoint
 
         engine, (subject,) = Endpoint(args.endpoint, args.model), subjects
-        await engine.check()
-        slots = asyncio.Semaphore(args.requests)
-        await evaluate(
-            root, {subject.name: [Speaker("agent", subject.name, engine, Characters(), slots)]}, plan, display
-        )
+        async with engine.client:
+            await engine.check()
+            claim(root, settings)
+            speaker = Speaker("agent", subject.name, engine, Characters(), asyncio.Semaphore(args.requests))
+            await evaluate(root, {subject.name: [speaker]}, plan, display)
     else:
-        await measure_all(subjects, plan, root, display, args.engine, args.gpus)
+        await measure_all(subjects, plan, root, settings, display, args.engine, args.gpus)

@@ -12,7 +12,6 @@ import json
 import random
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +70,9 @@ async def measure(cell: Cell, root: Path, speakers: list[Speaker], limits: Limit
     rollout = Rollout(Graded(SETUPS[cell.setup]()), speakers, limits, cell.seed)
     with open(file, "a", encoding="utf-8") as out:
         async for trajectory in rollout.run(open_questions, step=0, copies=1, progress=progress):
-            line = json.loads(trajectory.to_json()) | {"seconds": round(before + time.time() - began, 3)}
+            shortened = sum(turn.shortened or turn.cut for turn in trajectory.turns)
+            clock = {"shortened_prompts": shortened, "seconds": round(before + time.time() - began, 3)}
+            line = json.loads(trajectory.to_json()) | clock
             lines[trajectory.question.id] = line
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
             out.flush()
@@ -82,11 +83,18 @@ async def measure(cell: Cell, root: Path, speakers: list[Speaker], limits: Limit
 
 
 def read_cell(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a cell's file, none if there is no file."""
+    """The whole lines of a cell's file, none if there is no file. Raises ValueError at a line that is none."""
+    if not file.exists():
+        return []
+    *whole, last = file.read_bytes().split(b"\n")  # what has no end yet was cut by a kill
     lines = []
-    with suppress(FileNotFoundError, json.JSONDecodeError):  # the last line may have been cut by a kill
-        for line in file.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(whole, 1):
+        try:
             lines.append(json.loads(line))
+        except ValueError as error:
+            raise ValueError(
+                f"{file}, line {number}: not JSON ({error}); remove the file to measure it again"
+            ) from None
     return lines
 
 
@@ -101,15 +109,20 @@ class OtherSettings(ValueError):
     """A folder holds cells that were measured in another way."""
 
 
-def claim(root: Path, settings: dict[str, Any]) -> None:
-    """Notes in ROOT/settings.json what its cells are measured with. Raises OtherSettings if earlier ones differ."""
+def claim(root: Path, settings: dict[str, Any], look_only: bool = False) -> None:
+    """Notes in ROOT/settings.json what its cells are measured with, and what is compared with what (`subject ...`).
+    Raises OtherSettings if what was noted earlier is different."""
     file = root / "settings.json"
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     differing = [
-        f"{key} was {known[key]}, is {value}" for key, value in settings.items() if known.get(key, value) != value
+        f"{key} was {known[key]}, is {value}"
+        for key, value in settings.items()
+        if known.get(key, value) != value and not key.startswith("subject ")
     ]
     if differing:
         raise OtherSettings(f"{root} holds measurements made otherwise: {'; '.join(differing)}. Choose another folder")
+    if look_only:
+        return
     root.mkdir(parents=True, exist_ok=True)
     write_atomically(file, json.dumps(known | settings, indent=1) + "\n")
 
@@ -132,7 +145,7 @@ class Plan:
         return [Cell(subject, *rest) for rest in itertools.product(self.benchmarks, self.setups, self.seeds)]
 
     def settings(self) -> dict[str, Any]:
-        sizes = {"temperature": self.limits.temperature, "max_response_tokens": self.limits.max_response_tokens}
+        sizes = {key: getattr(self.limits, key) for key in ("temperature", "max_prompt_tokens", "max_response_tokens")}
         checksums = {
             f"benchmark {one.name}": {"label": one.label, "questions": len(one.questions), "checksum": one.checksum}
             for one in self.benchmarks
@@ -141,22 +154,28 @@ class Plan:
 
 
 async def evaluate(root: Path, subjects: dict[str, list[Speaker]], plan: Plan, display: Display) -> None:
-    """Measures every cell that is not complete yet. Subjects at the same time, the cells of a subject in turn."""
+    """Measures every cell that is not complete yet. Subjects at the same time, the cells of a subject in turn; what
+    failed is asked once more at the end."""
     questions = sum(len(cell.benchmark.questions) for subject in subjects for cell in plan.cells(subject))
     under_way: dict[str, Cell] = {}
     progress: list[Progress] = []  # of the cells so far
 
     async def one(subject: str, speakers: list[Speaker]) -> None:
-        for cell in plan.cells(subject):
-            under_way[subject] = cell
-            progress.append(Progress())
-            await measure(cell, root, speakers, plan.limits, progress[-1])
-            display.say(outcome(cell, root))
+        for again in (False, True):
+            for cell in plan.cells(subject):
+                if again and is_complete(cell, root):
+                    continue
+                under_way[subject] = cell
+                progress.append(Progress())
+                await measure(cell, root, speakers, plan.limits, progress[-1])
+                display.say(outcome(cell, root))
 
     def describe(seconds: float) -> str:
         now = ", ".join(f"{subject} {cell.benchmark.name} {cell.setup}" for subject, cell in under_way.items())
         done, tokens = (sum(getattr(part, what) for part in progress) for what in ("questions_done", "tokens"))
-        return f"evaluating  {done}/{questions} answers, {tokens / max(seconds, 1):,.0f} tokens/s  ({now})"
+        return (
+            f"evaluating  {min(done, questions)}/{questions} answers, {tokens / max(seconds, 1):,.0f} tokens/s  ({now})"
+        )
 
     await display.during(asyncio.gather(*(one(*each) for each in subjects.items())), describe)
 
@@ -166,25 +185,27 @@ def is_complete(cell: Cell, root: Path) -> bool:
     return answered.issuperset(question.id for question in cell.benchmark.questions)
 
 
-def summarize(file: Path) -> dict[str, Any]:
-    """What a cell's file holds, in numbers; shares are of the answers that were judged, None without any."""
+def summarize(file: Path, questions: int) -> dict[str, Any]:
+    """What a cell's file holds, in numbers; shares are of the answers that were judged, None without any. `errors` are
+    all of its questions that were not."""
     lines = read_cell(file)
     judged = [line for line in lines if "error" not in line]
     verdicts = Counter(line["verdict"]["verdict"] for line in judged)
     tokens = [sum(turn["num_tokens"] for turn in line["turns"]) for line in judged]
     return {
-        "questions": len(lines),
-        "errors": len(lines) - len(judged),
+        "questions": questions,
+        "errors": questions - len(judged),
         "accuracy": _share(verdicts["correct"], len(judged)),
         "invalid": _share(verdicts["invalid"], len(judged)),
         "tokens": _share(sum(tokens), len(judged)),  # generated, per question
+        "shortened_prompts": sum(line["shortened_prompts"] for line in judged),
         "seconds": max((line["seconds"] for line in lines), default=0.0),
     }
 
 
 def outcome(cell: Cell, root: Path) -> str:
     """A line about a finished cell."""
-    numbers = summarize(cell.file(root))
+    numbers = summarize(cell.file(root), len(cell.benchmark.questions))
     accuracy, invalid = (f"{numbers[key]:.1%}" if numbers[key] is not None else "--" for key in ("accuracy", "invalid"))
     errors = f", {numbers['errors']} ERRORS left out" if numbers["errors"] else ""
     where = f"{cell.subject}  {cell.benchmark.label}  {cell.setup}  seed {cell.seed}"

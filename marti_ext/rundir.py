@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -35,6 +35,17 @@ def write_atomically(path: Path, text: str) -> None:
 
 class RunInUse(RuntimeError):
     """Another process is writing to this run."""
+
+
+def lock(folder: Path) -> TextIO:
+    """Held until the file is closed or this process ends. Raises RunInUse."""
+    file = open(folder / ".lock", "w")  # noqa: SIM115
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise RunInUse(f"another process is writing to {folder}: wait for it, or choose another folder") from None
+    return file
 
 
 class RunDir:
@@ -83,22 +94,12 @@ class RunDir:
         """Makes the folder, or takes up its last complete step; returns the state to continue from."""
         for part in ("checkpoints", "trajectories", "validation", "policies", "figures", "evaluation"):
             (self.path / part).mkdir(parents=True, exist_ok=True)
-        self._lock()
+        self.lock = lock(self.path)
         write_atomically(self.path / "config.yaml", yaml.safe_dump(self.config.model_dump(), sort_keys=False))
         self._record_origin()
         state = json.loads(self.state_file.read_text()) if self.state_file.exists() else None
         self._forget_after(state["step"] if state else 0)
         return state
-
-    def _lock(self) -> None:
-        """Held until this process ends. Raises RunInUse."""
-        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115
-        try:
-            fcntl.lockf(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunInUse(
-                f"another process is writing to {self.path}: wait for it, or choose another name (--set name=...)"
-            ) from None
 
     def _record_origin(self) -> None:
         """What it takes to run it again, added to what earlier starts of the run recorded where it has changed.

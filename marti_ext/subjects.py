@@ -4,6 +4,7 @@ are loaded for generation alone, without actors, optimizers and gradients."""
 import asyncio
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ import yaml
 from marti_ext.cluster import CannotLaunch, connect
 from marti_ext.config import Config, is_local_model, locate, resolve_model
 from marti_ext.dryrun import visible_gpus
-from marti_ext.evaluation import Plan, evaluate, first_of_each, is_complete
+from marti_ext.evaluation import Plan, claim, evaluate, first_of_each, is_complete
 from marti_ext.progress import Display
-from marti_ext.rollout import Speaker
+from marti_ext.rollout import Speaker, explain
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,19 @@ class Subject:
     name: str
     models: tuple[str, ...]
     untrained: str
+
+    def settings(self) -> dict[str, str]:
+        """What its cells depend on: which weights, by when they were written, and the subject that it is compared with."""
+        weights = {f"weights {self.name}": ", ".join(map(_fingerprint, self.models))} if self.models else {}
+        return weights | {f"subject {self.name}": self.untrained}
+
+
+def _fingerprint(model: str) -> str:
+    if not is_local_model(model):
+        return model
+    files = [*locate(model).glob("*.safetensors"), *locate(model).glob("pytorch_model*.bin")]
+    newest = max((file.stat().st_mtime for file in files), default=0)
+    return f"{model} of {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(newest))}"
 
 
 def settings_of_run(run: Path) -> dict[str, Any]:
@@ -48,11 +62,11 @@ def _config(run: Path) -> Config:
 def of_run(run: Path, together: bool) -> list[Subject]:
     """Untrained and trained policies of a finished run; policies with the same model are the same untrained. Raises
     ValueError."""
-    models = _config(run).policies()
+    models, state = _config(run).policies(), run / "checkpoints" / "state.json"
+    if not state.exists() or not json.loads(state.read_bytes()).get("finished"):
+        raise ValueError(f"{run} is not finished: go on with it first (train ... --resume auto)")
     if missing := [name for name in models if not (run / "policies" / name / "config.json").exists()]:
-        raise ValueError(
-            f"{run}: no trained policy {', '.join(missing)} in its folder policies/; they are saved when the run is finished"
-        )
+        raise ValueError(f"{run}: no trained policy {', '.join(missing)} in its folder policies/")
     trained = {name: str(run / "policies" / name) for name in models}
     if together:
         pair = ("untrained/all", tuple(models.values())), ("trained/all", tuple(trained.values()))
@@ -66,19 +80,24 @@ def of_models(models: list[str], untrained: str | None) -> list[Subject]:
     """Models as they are, compared with one of them if it is named. Raises ValueError."""
     names = list(dict.fromkeys([untrained, *models] if untrained else models))
     for name in names:
-        if is_local_model(name) and not (locate(name) / "config.json").exists():
+        on_hub = not is_local_model(name) and not locate(name).parent.is_dir()
+        if not on_hub and not (locate(name) / "config.json").exists():
             raise ValueError(f"{name}: no run, no model in HF format (no config.json in it), and no name on the hub")
-    return [Subject(_folder(name), (name,), _folder(untrained or name)) for name in names]
+    if len({folder_of(name) for name in names}) < len(names):
+        raise ValueError(f"--policies: two of {', '.join(names)} would have the same folder; copy one elsewhere")
+    return [Subject(folder_of(name), (name,), folder_of(untrained or name)) for name in names]
 
 
-def _folder(model: str) -> str:
+def folder_of(model: str) -> str:
     return model.strip("/").replace("/", "__")
 
 
 # ── Loading ──
 
 
-async def measure_all(subjects: list[Subject], plan: Plan, root: Path, display: Display, kind: str, width: int) -> None:
+async def measure_all(
+    subjects: list[Subject], plan: Plan, root: Path, settings: dict, display: Display, kind: str, width: int
+) -> None:
     """As many subjects at a time as GPUs or cores allow, each on engines of `width` GPUs (vLLM's tensor parallelism)."""
     gpus = visible_gpus()
     kind = kind if kind != "auto" else "vllm" if gpus else "transformers"
@@ -88,21 +107,25 @@ async def measure_all(subjects: list[Subject], plan: Plan, root: Path, display: 
         display.say(f"{skipped.name}: every cell is complete")
     if not todo:
         return
-    connect(width if gpus else 0, logical=max(places, *(len(one.models) for one in todo)))
-    at_once = max(1, places // max(len(one.models) for one in todo))
+    models = max(len(one.models) for one in todo)
+    at_once = max(1, places // models)
     for wave in (todo[start : start + at_once] for start in range(0, len(todo), at_once)):
-        names = ", ".join(subject.name for subject in wave)
-        share = places / sum(len(subject.models) for subject in wave)
-        loading = asyncio.to_thread(_load, wave, kind, width, share, plan)
-        loaded = await display.during(loading, lambda seconds, names=names: f"loading {names}, {seconds:.0f} s")
-        await evaluate(root, {name: [speaker for speaker, _ in parts] for name, parts in loaded.items()}, plan, display)
-        for actor in (actor for parts in loaded.values() for _, actors in parts for actor in actors):
-            ray.kill(actor)
-    ray.shutdown()
+        connect(width * models if gpus else 0, logical=max(places, models))
+        try:
+            names = ", ".join(subject.name for subject in wave)
+            share = places / sum(len(subject.models) for subject in wave)
+            loading = asyncio.to_thread(_load, wave, kind, width, share, plan)
+            speakers = await display.during(loading, lambda seconds, names=names: f"loading {names}, {seconds:.0f} s")
+            claim(root, settings)
+            await evaluate(root, speakers, plan, display)
+        except ray.exceptions.RayError as error:
+            raise CannotLaunch(f"{names} could not be loaded: {explain(error)}") from error
+        finally:
+            ray.shutdown()  # not only the actors: OpenRLHF's engines leave a placement group behind
 
 
-def _load(wave: list[Subject], kind: str, width: int, share: float, plan: Plan) -> dict[str, list]:
-    """subject -> (speaker, its Ray actors) for each of its models. All come up at the same time."""
+def _load(wave: list[Subject], kind: str, width: int, share: float, plan: Plan) -> dict[str, list[Speaker]]:
+    """The speakers of each subject, one a model. All come up at the same time."""
     loaded = {
         subject.name: [
             _speaker(f"{subject.name}-{k}", model, kind, width, share, plan) for k, model in enumerate(subject.models)
@@ -111,7 +134,7 @@ def _load(wave: list[Subject], kind: str, width: int, share: float, plan: Plan) 
     }
     ready = "reset_prefix_cache" if kind == "vllm" else "ready"  # anything that is answered once the model is loaded
     ray.get([getattr(actor, ready).remote() for parts in loaded.values() for _, actors in parts for actor in actors])
-    return loaded
+    return {name: [speaker for speaker, _ in parts] for name, parts in loaded.items()}
 
 
 def _speaker(name: str, model: str, kind: str, width: int, share: float, plan: Plan) -> tuple[Speaker, list]:
@@ -153,9 +176,8 @@ def _embedded(path: str, cores: int) -> tuple[Any, list]:
 def most_prompt_tokens(subjects: list[Subject], most: int, response: int) -> int:
     """`most`, or what the positions of the local models leave beside a response. Raises ValueError if that is nothing."""
     for model in {model for subject in subjects for model in subject.models if is_local_model(model)}:
-        positions = json.loads((locate(model) / "config.json").read_bytes()).get(
-            "max_position_embeddings", most + response
-        )
+        positions = json.loads((locate(model) / "config.json").read_bytes()).get("max_position_embeddings")
+        positions = positions or most + response
         if positions <= response:
             raise ValueError(f"{model} has {positions} positions: lower --max-response-tokens ({response})")
         most = min(most, positions - response)

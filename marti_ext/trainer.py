@@ -24,6 +24,7 @@ from marti_ext.progress import Display, clock
 from marti_ext.questions import QuestionSource, load_questions
 from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
 from marti_ext.rundir import RunDir
+from marti_ext.tasks.sandbox import weakness
 from marti_ext.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def train(config: Config, run: RunDir, display: Display) -> None:
     kind = config.engine_kind(compat.has_gpu())
     questions = load_questions(locate(config.data.train))
     state = run.open()
+    if any(question.task == "coding" for question in questions) and (weak := weakness()):
+        display.say(f"warning: {weak}")
     try:
         asyncio.run(_train(config, run, display, kind, questions, state))
     finally:
@@ -65,8 +68,8 @@ async def _train(config, run, display, kind, questions, state) -> None:
         await trainer.validate_untrained()
     while trainer.step < steps:
         await trainer.run_step()
-    await trainer.evaluate("trained")
     await trainer.save_policies()
+    await trainer.evaluate("trained")
     trainer.mark(finished=True)
     trainer.loggers.close()
 
@@ -126,6 +129,7 @@ class Trainer:
         line["time"]["step"] = time.time() - began
         if self.config.evaluation.every and step % self.config.evaluation.every == 0:
             line["validation"] = await self._validate(step)
+            line["time"]["validation"] = time.time() - began - line["time"]["step"]
         self._log(line)
         self.step = step
         if step % self.config.checkpoint.every == 0 or step == self.steps:
@@ -229,7 +233,7 @@ class Trainer:
         return f", about {clock(max(0, left))} left"
 
     def _report(self, line: dict[str, Any]) -> None:
-        self.seconds.append(line["time"]["step"])
+        self.seconds.append(line["time"]["step"] + line["time"].get("validation", 0))
         self.ended = time.time()
         rewards = []
         for name, policy in line["policies"].items():
@@ -282,7 +286,7 @@ class Trainer:
                 async for trajectory in rollout.run(questions, step=0, copies=1, progress=progress):
                     write(trajectory)
                     finished.append(trajectory)
-            return await asyncio.to_thread(reward_effectiveness, finished)
+            return {"failed": len(progress.failed)} | await asyncio.to_thread(reward_effectiveness, finished)
 
         await self._engines("wake_up")
         numbers = await self.display.during(

@@ -16,8 +16,10 @@ from endpoint import Finder, serving
 from marti_ext import benchmarks, cli
 from marti_ext.benchmarks import PAPER, load
 from marti_ext.engines import endpoint
+from marti_ext.evaluation import OtherSettings, claim
 from marti_ext.questions import KEYS
 from marti_ext.setups import PAPER as SETUPS
+from marti_ext.subjects import of_models, of_run
 
 ROOT = Path(__file__).parent.parent
 GOLD, WRONG = {}, {}  # responses by the question's prompt
@@ -97,7 +99,7 @@ def rows(out: Path) -> list[dict]:
 
 def cell(out: Path, benchmark: str, setup: str, seed: int = 1) -> list[dict]:
     file = out / "test__model" / benchmark / setup / f"seed_{seed}.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_bytes().splitlines()]
 
 
 def without_clock(line: dict) -> dict:
@@ -223,6 +225,39 @@ def test_a_killed_evaluation_goes_on_to_the_same_result(folder, tmp_path):
     assert len(rows(out)) == len(rows(tmp_path / "whole")) == 6
 
 
+NASTY = "line\u2028and\u2029and\x85next, half a \ud800 character, \x00 and \u4e2d\u6587 "
+
+
+def test_no_text_of_a_model_harms_a_cell(folder, tmp_path):
+    """Line breaks of Unicode, half a character; and a cut in the middle of a character of several bytes."""
+    options = ("--benchmarks", "mmlu", "--setups", "vanilla", "consistency")
+    with serving(lambda prompt, seed: NASTY + answering(GOLD)(prompt, seed)) as server:
+        evaluate(server, tmp_path / "out", *options)
+        assert [(row["accuracy"], row["errors"]) for row in rows(tmp_path / "out")] == [("100.0", "0")] * 2
+        file = tmp_path / "out" / "test__model" / "mmlu" / "vanilla" / "seed_1.jsonl"
+        whole = file.read_bytes()
+        before = len(server.requests)
+        evaluate(server, tmp_path / "out", *options)
+        assert len(server.requests) == before + 1 and file.read_bytes() == whole
+        file.write_bytes(whole[: whole.rindex("\u4e2d".encode()) + 1])
+        evaluate(server, tmp_path / "out", *options)
+        assert len(server.requests) == before + 1 + 1 + 1
+    lines = cell(tmp_path / "out", "mmlu", "vanilla")
+    assert len(lines) == 2 and all("\u4e2d\u6587" in line["turns"][0]["response"] for line in lines)
+
+
+def test_a_damaged_file_is_named_and_left_as_it_is(folder, tmp_path):
+    options = ("--benchmarks", "mmlu", "--setups", "vanilla")
+    with serving(answering(GOLD)) as server:
+        evaluate(server, tmp_path / "out", *options)
+        file = tmp_path / "out" / "test__model" / "mmlu" / "vanilla" / "seed_1.jsonl"
+        damaged = b"{" + file.read_bytes()
+        file.write_bytes(damaged)
+        with pytest.raises(SystemExit, match="seed_1.jsonl, line 1: not JSON .* remove the file"):
+            evaluate(server, tmp_path / "out", *options)
+    assert file.read_bytes() == damaged
+
+
 @pytest.mark.parametrize("cut", [1, 40, -1])
 def test_a_line_that_a_kill_cut_is_asked_again(folder, tmp_path, cut):
     options = ("--benchmarks", "mmlu", "--setups", "vanilla")
@@ -236,7 +271,81 @@ def test_a_line_that_a_kill_cut_is_asked_again(folder, tmp_path, cut):
     assert [line["question"]["id"] for line in cell(tmp_path / "out", "mmlu", "vanilla")] == ["mmlu-0", "mmlu-1"]
 
 
+def test_what_failed_is_asked_once_more_at_the_end(folder, tmp_path):
+    failures = [500]
+    gold = answering(GOLD)
+
+    def script(prompt: str, seed: int) -> str | int:
+        return failures.pop() if failures and "Who?" in prompt else gold(prompt, seed)
+
+    with serving(script) as server:
+        evaluate(server, tmp_path / "out", "--benchmarks", "mmlu", "--setups", "vanilla")
+    assert [row["errors"] for row in rows(tmp_path / "out")] == ["0"]
+
+
+def test_an_endpoint_reads_all_solutions_however_long(folder, tmp_path):
+    gold = answering(GOLD)
+    with serving(lambda prompt, seed: "long " * 8000 + gold(prompt, seed)) as server:
+        evaluate(server, tmp_path / "out", "--benchmarks", "mmlu", "--setups", "consistency")
+    last = cell(tmp_path / "out", "mmlu", "consistency")[0]["turns"][-1]
+    assert last["role"] == "aggregation" and last["prompt"].count("Solution ") == 5
+    assert {row["shortened_prompts"] for row in rows(tmp_path / "out")} == {"0.0"}
+
+
 # ── What is refused ──
+
+
+def test_what_never_began_binds_nobody(folder, tmp_path):
+    dead = ["evaluate", "--endpoint", "http://127.0.0.1:9/v1", "--model", "test/model", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit):
+        cli.main(dead)
+    with serving(answering(GOLD)) as server:
+        evaluate(server, tmp_path / "out", "--benchmarks", "mmlu", "--setups", "vanilla", "--limit", 1)
+    assert rows(tmp_path / "out")[0]["questions"] == "1"
+
+
+def test_two_at_a_time_do_not_write_to_one_folder(folder, tmp_path):
+    held = (
+        "import sys, time; from pathlib import Path; from marti_ext.rundir import lock; file = lock(Path(sys.argv[1]))"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    other = subprocess.Popen([sys.executable, "-c", held + "; print('held', flush=True); sys.stdin.read()", out],
+                             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert other.stdout.readline() == b"held\n"
+    with serving(answering(GOLD)) as server, pytest.raises(SystemExit, match="another process is writing to"):
+        evaluate(server, out, "--benchmarks", "mmlu", "--setups", "vanilla")
+    other.communicate()
+
+
+def test_changed_weights_are_not_taken_for_those_that_were_measured(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"")
+    (subject,) = of_models([str(model)], None)
+    claim(tmp_path, subject.settings())
+    claim(tmp_path, subject.settings())
+    os.utime(model / "model.safetensors", (1e9, 1e9))
+    with pytest.raises(OtherSettings, match="weights .* was .*, is .* of 2001-09-09"):
+        claim(tmp_path, subject.settings())
+
+
+def test_only_a_finished_run_is_measured(tmp_path):
+    config = (ROOT / "experiments/configs/toy/comas.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(config)
+    with pytest.raises(ValueError, match="is not finished: go on with it first"):
+        of_run(tmp_path, together=False)
+    for name in ("qwen", "llama"):
+        (tmp_path / "policies" / name).mkdir(parents=True)
+        (tmp_path / "policies" / name / "config.json").write_text("{}")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/state.json").write_text('{"step": 20, "finished": true}')
+    assert [(one.name, one.untrained, len(one.models)) for one in of_run(tmp_path, together=False)] == [
+        ("untrained/qwen", "untrained/qwen", 1), ("untrained/llama", "untrained/llama", 1),
+        ("trained/qwen", "untrained/qwen", 1), ("trained/llama", "untrained/llama", 1)]  # fmt: skip
+    assert [(one.name, len(one.models)) for one in of_run(tmp_path, together=True)] == [
+        ("untrained/all", 2), ("trained/all", 2)]  # fmt: skip
 
 
 def test_other_settings_do_not_mix(folder, tmp_path, capsys):
@@ -259,6 +368,8 @@ def test_other_settings_do_not_mix(folder, tmp_path, capsys):
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m"], "Is the server running"),
         (["--endpoint", "http://127.0.0.1:9/v1"], "--endpoint needs --model"),
         (["--policies", "nowhere/at/all"], "no model in HF format"),
+        (["--policies", "data/toy"], "no model in HF format"),
+        (["--policies", "marti_ext/toy-coma"], "no run, no model"),
         (["--policies", "data/toy/models/qwen2", "--together"], "--together does not go"),
         (["--policies", "data/toy/models/qwen2", "--max-response-tokens", "8192"], "lower --max-response-tokens"),
         (["--policies", "data/toy/models/qwen2", "--temperature", "-1"], "expected 0 or more"),

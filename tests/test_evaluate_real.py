@@ -50,7 +50,7 @@ def wrong(question) -> str:
     if question.task == "choice":
         return f"\\boxed{{{'B' if question.answer.strip() == 'A' else 'A'}}}"
     if question.task == "science":
-        return f"\\boxed{{{2 * float(question.answer.replace(',', '')) + 1}}}"
+        return f"\\boxed{{{2 * float(question.answer.replace(',', '')) or 1.0}}}"
     return "\\boxed{-98765.4321}"
 
 

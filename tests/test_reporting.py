@@ -28,7 +28,13 @@ def write_cell(root: Path, subject: str, benchmark: str, right: int, wrong: int 
     verdicts = ["correct"] * right + ["wrong"] * wrong + ["invalid"] * invalid
     question = {"id": "1", "task": "math", "source": "s", "prompt": "?", "answer": "!"}
     lines = [
-        {"question": question, "turns": [{"num_tokens": 9}], "verdict": {"verdict": one}, "seconds": 3.0}
+        {
+            "question": question,
+            "turns": [{"num_tokens": 9}],
+            "verdict": {"verdict": one},
+            "seconds": 3.0,
+            "shortened_prompts": 0,
+        }
         for one in verdicts
     ]
     lines += [{"question": question, "error": "500", "seconds": 0.0}] * errors
@@ -37,9 +43,11 @@ def write_cell(root: Path, subject: str, benchmark: str, right: int, wrong: int 
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def write_settings(root: Path, benchmarks: tuple[str, ...] = ("math", "code"), **subjects: str) -> None:
+def write_settings(
+    root: Path, benchmarks: tuple[str, ...] = ("math", "code"), questions: int = 10, **subjects: str
+) -> None:
     root.mkdir(parents=True, exist_ok=True)
-    settings = {f"benchmark {name}": {"label": name, "questions": 10} for name in benchmarks}
+    settings = {f"benchmark {name}": {"label": name, "questions": questions} for name in benchmarks}
     names = {f"subject {name.replace('_', '/')}": untrained for name, untrained in subjects.items()}
     (root / "settings.json").write_text(json.dumps(settings | names))
 
@@ -71,7 +79,7 @@ def test_a_run_becomes_figures_and_tables(tmp_path):
     assert table[6] == ["vanilla", "trained/llama", "40.0 (-10.0)", "50.0 (+20.0)", "45.0 (+5.0)"]
     assert table[7] == ["vanilla", "trained/(mean)", "50.0 (+5.0)", "35.0 (+10.0)", "42.5 (+7.5)"]
     full = next(row for row in table if row[:3] == ["trained/qwen", "math", "vanilla"])
-    assert full[3:] == ["1", "10", "0", "60.0", "--", "+20.0", "10.0", "9", "3.0"]
+    assert full[3:] == ["1", "10", "0", "60.0", "--", "+20.0", "10.0", "9", "3.0", "0"]
     for name in ("comparison.md", "comparison.csv", "figures/reward.png", "figures/length.png"):
         assert (tmp_path / name).stat().st_size > 0
         assert name.split(".")[0] in said
@@ -91,19 +99,32 @@ def test_roles_of_another_method_are_drawn_too(tmp_path):
 
 
 def test_what_was_not_measured_is_shown_as_missing(tmp_path):
-    write_settings(tmp_path, a="a", b="a")
+    write_settings(tmp_path, a="a", b="a", questions=1)
     write_cell(tmp_path, "a", "math", right=1)
     write_cell(tmp_path, "b", "code", right=1)
-    write_cell(tmp_path, "b", "math", right=0, errors=2)
+    write_cell(tmp_path, "b", "math", right=0, errors=1)
     table = summary(tmp_path)
     assert in_brief(table)[1:] == [["vanilla", "a", "100.0", "--", "--"], ["vanilla", "b", "--", "100.0", "--"]]
     assert "nan" not in to_markdown(in_full(table))
 
 
 def test_errors_are_marked_and_are_no_wrong_answers(tmp_path):
-    write_settings(tmp_path, a="a")
-    write_cell(tmp_path, "a", "math", right=1, wrong=1, errors=3)
-    assert in_brief(summary(tmp_path))[1] == ["vanilla", "a", "50.0 !", "50.0 !"]
+    """Nor are questions that a kill kept from being asked; and a difference to a cell that lacks some is marked too."""
+    write_settings(tmp_path, ("math",), questions=5, a="a", b="a")
+    write_cell(tmp_path, "a", "math", right=1, wrong=1, errors=2)
+    write_cell(tmp_path, "b", "math", right=4, wrong=1)
+    table = summary(tmp_path)
+    assert in_brief(table)[1:] == [
+        ["vanilla", "a", "50.0 !", "50.0 !"], ["vanilla", "b", "80.0 (+30.0) !", "80.0 (+30.0) !"]]  # fmt: skip
+    assert list(table["errors"]) == [3, 0]
+
+
+def test_differences_are_over_the_seeds_that_both_have(tmp_path):
+    write_settings(tmp_path, ("math",), a="a", b="a")
+    write_cell(tmp_path, "a", "math", right=5, wrong=5, seed=1)
+    write_cell(tmp_path, "b", "math", right=6, wrong=4, seed=1)
+    write_cell(tmp_path, "b", "math", right=10, seed=2)
+    assert in_brief(summary(tmp_path))[2][2] == "80.0 ± 28.3 (+10.0)"
 
 
 def test_mean_and_deviation_are_over_seeds(tmp_path):

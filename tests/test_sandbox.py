@@ -334,3 +334,11 @@ def test_no_network():
         code = f"import socket\nsocket.create_connection(('127.0.0.1', {server.getsockname()[1]}))"
         outcome = attack(code)
     assert not outcome.passed and outcome.reason.startswith(("OSError", "ConnectionRefusedError"))
+
+
+def test_a_program_has_its_time_to_itself_however_many_wait():
+    """Thirty at a time, each with half of its time to compute; without turns they would share two cores."""
+    busy = "import time\nwhile time.process_time() < 1.0:\n    pass\n"
+    with ThreadPoolExecutor(30) as threads:
+        outcomes = list(threads.map(lambda _: run_tests(busy + ADD, IN_JUDGE, 2.5), range(12)))
+    assert outcomes == [PASSED] * 12

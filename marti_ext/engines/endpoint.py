@@ -55,8 +55,9 @@ class Endpoint:
             seed=sampling.seed % 2**31,
         )
         choice, usage = answer.choices[0], answer.usage
+        text = (choice.message.content or "").encode("utf-8", "replace").decode()  # half a character is no text
         return Completion(
-            token_ids=[*Characters().encode(choice.message.content or ""), END],
+            token_ids=[*Characters().encode(text), END],
             log_probs=[],
             finish_reason="length" if choice.finish_reason == "length" else "stop",
             num_tokens=usage.completion_tokens if usage else None,

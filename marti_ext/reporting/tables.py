@@ -12,54 +12,58 @@ from marti_ext.evaluation import summarize
 from marti_ext.setups import SETUPS
 
 MEAN = "(mean)"  # no policy can have this name
-NUMBERS = ["accuracy", "invalid", "tokens", "seconds"]
+MEANS = ("difference", "invalid", "tokens", "shortened_prompts", "seconds")
 KEY = ["subject", "benchmark", "setup"]
 
 
-def load_cells(root: Path) -> pd.DataFrame:
-    """One row per cell: subject, benchmark, setup, seed, questions, errors, accuracy, invalid, tokens, seconds."""
+def load_cells(root: Path, settings: dict) -> pd.DataFrame:
+    """One row per cell: subject, benchmark, setup, seed, and what `summarize` says."""
     rows = []
     for file in root.glob("**/seed_*.jsonl"):
         *subject, benchmark, setup, _ = file.relative_to(root).parts
         place = {"subject": "/".join(subject), "benchmark": benchmark, "setup": setup}
-        rows.append(place | {"seed": int(file.stem.removeprefix("seed_"))} | summarize(file))
+        numbers = summarize(file, settings[f"benchmark {benchmark}"]["questions"])
+        rows.append(place | {"seed": int(file.stem.removeprefix("seed_"))} | numbers)
     return pd.DataFrame(rows)
 
 
 def summary(root: Path) -> pd.DataFrame:
     """One row per subject, benchmark and setup: means over seeds, the deviation of the accuracy (of the sample), and the
-    difference to the untrained subject. Where a stage (`trained/...`) has several policies, their mean too. Accuracies in
-    percent; what was not measured is missing."""
-    cells = load_cells(root)
+    difference to the untrained subject over the seeds that both have. Where a stage (`trained/...`) has several policies,
+    their mean too. `incomplete`: questions are missing, here or in the untrained cell. Accuracies in percent; what was not
+    measured is missing."""
+    file = root / "settings.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    cells = load_cells(root, settings)
     if cells.empty:
         return cells
-    settings = json.loads((root / "settings.json").read_text(encoding="utf-8"))
     asked = [key.removeprefix("subject ") for key in settings if key.startswith("subject ")]
     cells = cells.sort_values(["subject", "seed"], key=lambda c: c.map(asked.index) if c.name == "subject" else c)
     cells[["accuracy", "invalid"]] = 100 * cells[["accuracy", "invalid"]].astype(float)
+    untrained = cells["subject"].map(lambda name: settings[f"subject {name}"])
+    cells["untrained"] = untrained.where(untrained != cells["subject"], "")
+    before = cells[[*KEY, "seed", "accuracy", "errors"]].rename(columns={"subject": "untrained"})
+    cells = cells.merge(before, how="left", on=["untrained", *KEY[1:], "seed"], suffixes=("", "_before"))
+    cells["difference"] = cells["accuracy"] - cells["accuracy_before"]
+    cells["incomplete"] = cells["errors"] + cells["errors_before"].fillna(0) > 0
     groups = cells.groupby(KEY, sort=False)
-    table = groups[NUMBERS].mean()
-    table.insert(1, "deviation", groups["accuracy"].std())
-    table.insert(0, "errors", groups["errors"].sum())
-    table.insert(0, "questions", groups["questions"].max())
-    table.insert(0, "seeds", groups["seed"].nunique())
-    table = table.reset_index()
-    known = table.set_index(KEY)["accuracy"].to_dict()
-    untrained = [settings.get(f"subject {subject}") for subject in table["subject"]]
-    keys = zip(untrained, table["benchmark"], table["setup"], strict=True)
-    before = [
-        known.get(key) if key[0] != subject else None for key, subject in zip(keys, table["subject"], strict=True)
-    ]
-    table.insert(
-        table.columns.get_loc("deviation") + 1, "difference", table["accuracy"] - pd.Series(before, dtype=float)
-    )
-    table = pd.concat([table, _means(table)], ignore_index=True)
+    table = pd.DataFrame(
+        {
+            "seeds": groups["seed"].nunique(),
+            "questions": groups["questions"].max(),
+            "errors": groups["errors"].sum(),
+            "incomplete": groups["incomplete"].any(),
+            "accuracy": groups["accuracy"].mean(),
+            "deviation": groups["accuracy"].std(),
+            **{name: groups[name].mean() for name in MEANS},
+        }
+    ).reset_index()
     labels = {
         name.removeprefix("benchmark "): value["label"]
         for name, value in settings.items()
         if name.startswith("benchmark ")
     }
-    return _ordered(table, labels)
+    return _ordered(pd.concat([table, _means(table)], ignore_index=True), labels)
 
 
 def _means(table: pd.DataFrame) -> pd.DataFrame:
@@ -67,9 +71,15 @@ def _means(table: pd.DataFrame) -> pd.DataFrame:
     staged = table[table["subject"].str.contains("/")]
     staged = staged.assign(subject=[f"{name.split('/')[0]}/{MEAN}" for name in staged["subject"]])
     groups = staged.groupby(KEY, sort=False)
-    sums, means = ["errors"], ["accuracy", "difference", "invalid", "tokens", "seconds"]
-    mean = groups[[*means, "questions", "seeds"]].mean().astype({"questions": int, "seeds": int})
-    mean[sums] = groups[sums].sum()
+    mean = pd.DataFrame(
+        {
+            "seeds": groups["seeds"].min(),
+            "questions": groups["questions"].max(),
+            "errors": groups["errors"].sum(),
+            "incomplete": groups["incomplete"].any(),
+            **{name: groups[name].mean() for name in ("accuracy", *MEANS)},
+        }
+    )
     return mean[groups.size() > 1].reset_index()
 
 
@@ -87,14 +97,14 @@ def in_brief(table: pd.DataFrame) -> list[list[str]]:
     """The form of Table 1, heading first: a row per setup and subject, a column per benchmark, and their average.
 
     A cell is the accuracy in percent, its deviation over seeds if there are several, and the difference to the untrained
-    subject in brackets; `!` marks questions that are left out after errors.
+    subject in brackets; `!` marks accuracies and differences from which questions are missing.
     """
     benchmarks = list(dict.fromkeys(table.sort_values("benchmark")["benchmark"]))
     rows = [["setup", "subject", *benchmarks, "average"]]
     for (setup, subject), part in table.groupby(["setup", "subject"], observed=True, sort=False):
         cells = part.set_index("benchmark")
         whole = len(cells) == len(benchmarks)
-        average = cells[["accuracy", "difference", "errors"]].mean(skipna=False) if whole else None
+        average = cells[["accuracy", "difference", "incomplete"]].mean(skipna=False) if whole else None
         shown = [_cell(cells.loc[name]) if name in cells.index else "--" for name in benchmarks]
         rows.append([str(setup), str(subject), *shown, "--" if average is None else _cell(average)])
     return rows
@@ -105,7 +115,7 @@ def _cell(row: pd.Series) -> str:
         return "--"
     deviation = f" ± {row['deviation']:.1f}" if pd.notna(row.get("deviation")) else ""
     difference = f" ({row['difference']:+.1f})" if pd.notna(row["difference"]) else ""
-    return f"{row['accuracy']:.1f}{deviation}{difference}{' !' if row.get('errors', 0) else ''}"
+    return f"{row['accuracy']:.1f}{deviation}{difference}{' !' if row['incomplete'] else ''}"
 
 
 def in_full(table: pd.DataFrame) -> list[list[str]]:
@@ -118,7 +128,8 @@ def in_full(table: pd.DataFrame) -> list[list[str]]:
         "tokens": ".0f",
         "seconds": ".1f",
     }
-    columns = [column for column in table.columns if column not in formats]
+    formats |= {"shortened_prompts": ".0f"}
+    columns = [column for column in table.columns if column not in formats and column != "incomplete"]
     rows = [[*columns, *formats]]
     for row in table.to_dict("records"):
         numbers = ["--" if pd.isna(row[key]) else format(row[key], form) for key, form in formats.items()]
@@ -158,13 +169,16 @@ def _style(cell: str) -> str:
 
 
 def write_tables(root: Path, folder: Path, name: str) -> str | None:
-    """Writes FOLDER/NAME.md and .csv; returns the table for the terminal, None if nothing was measured in `root`."""
+    """Writes FOLDER/NAME.md and .csv; returns the table in brief for the terminal, None if nothing was measured."""
     table = summary(root)
     if table.empty:
         return None
     brief = in_brief(table)
     table.to_csv(folder / f"{name}.csv", index=False)
     text = "Accuracy in percent (difference to the untrained policy).\n\n" + to_markdown(brief)
-    text += "\n`invalid`: share of answers in no readable form, in percent; `tokens`: generated per question; `seconds`: per seed.\n\n"
+    text += (
+        "\n`invalid`: share of answers in no readable form, in percent; `tokens`: generated per question; `seconds`: per "
+        "seed; `!` and `errors`: questions are missing.\n\n"
+    )
     (folder / f"{name}.md").write_text(text + to_markdown(in_full(table)), encoding="utf-8")
     return to_terminal(brief)
