@@ -193,6 +193,7 @@ def by_chance(gold, wrong):
     return lambda prompt, seed: (gold if (len(prompt) + seed) % 3 else wrong)(prompt, seed)
 
 
+@pytest.mark.real
 def test_a_killed_evaluation_goes_on_to_the_same_result(folder, tmp_path):
     options = ["--benchmarks", *(str(folder / f"{name}.jsonl") for name in ("gsm8k", "math500", "mmlu"))]
     options += ["--setups", "consistency", "debate", "--requests", "2"]

@@ -14,6 +14,8 @@ import pytest
 from marti_ext.tasks import math_pool
 from marti_ext.tasks.math_pool import CannotStart, MathPool
 
+pytestmark = pytest.mark.real
+
 ROOT = Path(__file__).parents[1]
 ENDLESS = "9^{9^{9^9}}"
 

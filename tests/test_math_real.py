@@ -9,6 +9,8 @@ import pytest
 
 from marti_ext.tasks import verify_many
 
+pytestmark = pytest.mark.real
+
 DATASETS = Path(__file__).parents[2] / "shared/datasets"
 
 # What grades correct although it differs from the gold answer: (gold, planted), by reason.

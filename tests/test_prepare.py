@@ -493,6 +493,7 @@ def test_without_datasets_the_remedy_is_to_install_it(monkeypatch, tmp_path, cap
     assert capsys.readouterr().err.count("pip install datasets, or --raw DIR for local files") == 2
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"the real files are not here: {REAL}")
 def test_the_real_files_give_every_file_in_its_fixed_size(monkeypatch, tmp_path):
     monkeypatch.undo()
