@@ -35,15 +35,15 @@ def load(overrides: list[str]) -> Config:
 
 async def some_turns(config: Config, policy: Any) -> list:
     """Whole batches of the turns of one step's rollout."""
+    from marti_ext.batches import trainable, whole_batches
     from marti_ext.rollout import Limits, Progress, Rollout
-    from marti_ext.trainer import trainable, whole_batches
 
     limits = Limits(config.rollout.max_prompt_tokens, config.rollout.max_response_tokens, config.rollout.temperature)
     rollout = Rollout(config.make_method(), [policy.speaker("qwen")], limits, config.seed)
     questions = load_questions(locate(config.data.train))[: config.rollout.questions_per_step]
     copies = config.rollout.discussions_per_question
     turns = [turn async for one in rollout.run(questions, 1, copies, Progress()) for turn in one.turns]
-    return whole_batches(trainable(turns, True), config.train.batch_size, random.Random(0))
+    return whole_batches([[turn] for turn in trainable(turns, True)], config.train.batch_size, random.Random(0))
 
 
 def compare(config: Config, policy: Any, pairs: int) -> dict:

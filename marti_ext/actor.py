@@ -9,7 +9,8 @@ import resource  # noqa: E402
 
 import ray  # noqa: E402
 import torch  # noqa: E402
-from openrlhf.models import PolicyLoss  # noqa: E402
+from openrlhf.models import DPOLoss, PolicyLoss  # noqa: E402
+from openrlhf.trainer.ppo_utils import NaiveReplayBuffer  # noqa: E402
 from openrlhf.trainer.ray.launcher import ReferenceModelActor  # noqa: E402
 from openrlhf.trainer.ray.ppo_actor import PolicyModelActor  # noqa: E402
 from transformers import set_seed  # noqa: E402
@@ -25,6 +26,36 @@ class SequenceSumLoss(PolicyLoss):
         return super().forward(*args, batch_num_tokens=global_batch_size, global_batch_size=global_batch_size, **kwargs)
 
 
+class PairBuffer(NaiveReplayBuffer):
+    """Samples come and go in pairs, the preferred one first; a micro-batch holds whole pairs."""
+
+    def __len__(self) -> int:
+        return len(self.items) // 2
+
+    def __getitem__(self, index: int) -> list:
+        return self.items[2 * index : 2 * index + 2]
+
+    def collate_fn(self, pairs: list):
+        return super().collate_fn([sample for pair in pairs for sample in pair])
+
+
+class PairLoss(torch.nn.Module):
+    """DPO (Rafailov et al., 2023) in the place of the policy loss. The reference is the policy before the step, whose
+    log-probs (B, A) come with the samples. What OpenRLHF logs as clip ratio and KL is here the share of pairs in which the
+    preferred one gained more, and the mean margin of the gains."""
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        self.loss = DPOLoss(beta)
+
+    def forward(self, log_probs, reference, advantages, *, action_mask, dp_size, global_batch_size, **_):
+        of_sequence = [(values * action_mask).sum(-1) for values in (log_probs, reference)]
+        (chosen, rejected), (chosen_before, rejected_before) = ((one[0::2], one[1::2]) for one in of_sequence)
+        loss, gain, other_gain = self.loss(chosen, rejected, chosen_before, rejected_before)
+        share = len(log_probs) / global_batch_size * dp_size  # of the optimizer step
+        return loss * share, (gain > other_gain).float().mean(), (gain - other_gain).mean(), None, None
+
+
 def use_cores(share: float) -> None:
     """Without a GPU, gives this process its share of the cores; Ray would allow it one."""
     if not compat.has_gpu():
@@ -37,6 +68,10 @@ class _PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):
         super().init_model_from_pretrained(strategy, pretrain, max_steps, vllm_engines)
         if strategy.args.marti.loss == "sequence_sum":
             self.trainer.actor_loss_fn.__class__ = SequenceSumLoss
+        if strategy.args.marti.credit == "dpo":
+            self.trainer.actor_loss_fn = PairLoss(strategy.args.marti.dpo_beta)
+            self.trainer.replay_buffer.__class__ = PairBuffer
+            self.trainer.replay_buffer.sample_batch_size //= 2
         self.decoder: Decoder | None = None
 
     def decode(self, requests: list[tuple[int, list[int], Sampling]], steps: int) -> list[tuple[int, Completion]]:

@@ -160,6 +160,7 @@ class TrainConfig(Section):
     kl_weight: float = Field(0.0, ge=0, description="beta of Eq. 9; above 0 a reference group is started")
     whitening: Literal["batch", "per_role"] = "batch"
     loss: Literal["token_mean", "sequence_sum"] = "token_mean"
+    dpo_beta: float = Field(0.1, gt=0, description="of DPO, for methods that prefer one turn to another")
     train_on_truncated: bool = False
     max_idle_steps: int = Field(3, ge=1, description="stop when a policy had no gradient in so many steps in a row")
     gradient_checkpointing: bool = False
@@ -263,13 +264,32 @@ def load_config(path: Path, overrides: Sequence[str] = (), must_exist: bool = Fa
     """
     if not path.is_file():
         raise ConfigError([f"{path}: no such file; the shipped experiments are in experiments/configs/"])
+    return _checked(Config, _read_experiment(path), overrides, must_exist)
+
+
+def _read_experiment(path: Path, readers: tuple[Path, ...] = ()) -> dict:
+    """The settings in the file; with `like: OTHER.yaml` those of the file OTHER beside it, where it does not say otherwise.
+    A method is replaced as a whole."""
     try:
         data = yaml.safe_load(path.read_bytes())
     except (OSError, *NOT_YAML) as error:
         raise ConfigError([f"{path}: not YAML: {error}"]) from None
     if not isinstance(data, dict):
         raise ConfigError([f"{path}: expected settings as `key: value`, found {type(data).__name__}"])
-    return _checked(Config, data, overrides, must_exist)
+    if "like" not in data:
+        return data
+    other = path.parent / str(data.pop("like"))
+    if not other.is_file() or other in (*readers, path):
+        raise ConfigError([f"{path}: like: {other} is {'no file' if not other.is_file() else 'like this file itself'}"])
+    return _merge(_read_experiment(other, (*readers, path)), data)
+
+
+def _merge(settings: dict, changes: dict) -> dict:
+    merged = settings | changes
+    for key in settings.keys() & changes.keys() - {"method"}:
+        if isinstance(settings[key], dict) and isinstance(changes[key], dict):
+            merged[key] = _merge(settings[key], changes[key])
+    return merged
 
 
 def load_method(name: str, overrides: Sequence[str] = ()) -> Any:
@@ -363,8 +383,9 @@ def _section(location: tuple) -> type[BaseModel]:
 
 def _nearest(where: str, section: type[BaseModel]) -> str:
     """The known setting of this name elsewhere, or the one with the most similar name."""
-    name = where.rpartition(".")[2]
-    elsewhere = {f"{part}.{field}": field for part, other in SECTIONS.items() for field in other.model_fields}
+    part, _, name = where.rpartition(".")
+    others = {key: other for key, other in SECTIONS.items() if key != part.split(".")[0]}
+    elsewhere = {f"{key}.{field}": field for key, other in others.items() for field in other.model_fields}
     nearest = difflib.get_close_matches(name, [*section.model_fields, *elsewhere.values()], n=1)
     here = [field for field in nearest if field in section.model_fields]
     found = here or [path for path, field in elsewhere.items() if field in nearest]
@@ -432,13 +453,18 @@ def _bad_evaluation(config: Config) -> list[str]:
 
 def _bad_sizes(config: Config) -> list[str]:
     train, world, problems = config.train, config.gpus.per_policy, []
+    if METHODS[config.method.name].credit == "dpo" and train.micro_batch_size % 2:
+        problems.append(
+            f"train.micro_batch_size ({train.micro_batch_size}) must be even with method.name: {config.method.name}: both "
+            "turns of a pair are in one micro-batch"
+        )
     for field in ("micro_batch_size", "forward_batch_size"):
         if train.batch_size % (getattr(train, field) * world):
             problems.append(
                 f"train.batch_size ({train.batch_size}) must be a multiple of train.{field} x gpus.per_policy "
                 f"({getattr(train, field)} x {world}): actors with unequal shares wait for each other forever"
             )
-    if not _bad_method(config) and (most := most_turns(config, steps=1)) < train.batch_size:
+    if not _bad_method(config) and (most := most_samples(config, steps=1)) < train.batch_size:
         problems.append(
             f"train.batch_size ({train.batch_size}): no policy gets so many turns in a step (at most {most:.0f}), so none "
             "would learn; lower it, or raise rollout.questions_per_step or rollout.discussions_per_question"
@@ -497,9 +523,10 @@ def turns_per_step(config: Config) -> int:
     return discussions * config.make_method().turns_per_discussion()
 
 
-def most_turns(config: Config, steps: int) -> float:
+def most_samples(config: Config, steps: int) -> float:
     """Of one policy. Turns fall to agents at random: four standard deviations more than the mean."""
-    turns = turns_per_step(config) * steps
+    discussions = config.rollout.questions_per_step * config.rollout.discussions_per_question
+    turns = discussions * config.make_method().samples_per_discussion() * steps
     agents = [policy for _, policy, _ in config.named_agents()]
     share = max(Counter(agents).values()) / len(agents)
     return turns * share + 4 * math.sqrt(turns * share * (1 - share))
@@ -507,7 +534,7 @@ def most_turns(config: Config, steps: int) -> float:
 
 def optimizer_steps(config: Config, steps: int) -> int:
     """Of one policy in a run, at most, for the schedule: a cosine would rise again past its end."""
-    return max(1, math.ceil(most_turns(config, steps) / config.train.batch_size) * config.train.passes)
+    return max(1, math.ceil(most_samples(config, steps) / config.train.batch_size) * config.train.passes)
 
 
 def gpus_needed(config: Config) -> int:
@@ -562,7 +589,12 @@ def openrlhf_args(config: Config, policy: str, index: int, kind: str) -> Any:
     args.ckpt.max_num, args.ckpt.max_mem = config.checkpoint.keep + 1, math.inf  # the policy removes the oldest, later
     args.logger.wandb.key = None  # our own logger: OpenRLHF's writes its arguments, key included, to W&B
     cores = 1.0 / len(config.policies())
-    args.marti = type(args)(whitening=train.whitening, loss=train.loss, core_share=cores)
+    credit = METHODS[config.method.name].credit
+    if credit == "dpo":
+        args.rollout.temperature = 1.0  # of the trainer's log-probs: DPO compares those of the model itself
+    args.marti = type(args)(
+        credit=credit, dpo_beta=train.dpo_beta, whitening=train.whitening, loss=train.loss, core_share=cores
+    )
     return args
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from marti_ext.benchmarks import Benchmark
+from marti_ext.methods.method import Method
 from marti_ext.progress import Display
 from marti_ext.questions import Question
 from marti_ext.rollout import Limits, Progress, Rollout, Speaker
@@ -27,13 +28,14 @@ from marti_ext.tasks import verify, verify_many
 from marti_ext.trajectory import Trajectory
 
 
-class Graded:
+class Graded(Method):
     """A setup as the rollout knows methods: the verdict on its answer takes the place of rewards."""
 
     sees_answers = True
 
     def __init__(self, setup: Any) -> None:
-        self.setup, self.options = setup, SimpleNamespace(name=setup.name)
+        super().__init__(SimpleNamespace(name=setup.name), num_agents=1)
+        self.setup = setup
 
     async def run(self, question: Question, agents: list, rng: random.Random) -> None:
         await self.setup.run(question, agents, rng)

@@ -48,12 +48,12 @@ class ExperienceMaker(RemoteExperienceMaker):
     them over all tokens of the policy's batch (Eq. 10); `per_role` whitens them within each role instead.
 
     `engine_gap` is the mean |log-prob of the engine - log-prob of the trainer| of a sample's tokens: it shows engines
-    with stale weights.
+    with stale weights. DPO needs no advantages, and its log-probs are at another temperature than the engine's.
     """
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Experience]) -> list[Experience]:
-        for experience in experiences:
+        for experience in experiences if self.args.marti.credit != "dpo" else ():
             gap = (experience.action_log_probs - experience.rollout_log_probs).abs()
             experience.info["engine_gap"] = masked_mean(gap, experience.action_mask, dim=-1)
         experiences = super().compute_advantages_and_returns(experiences)

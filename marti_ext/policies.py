@@ -80,13 +80,17 @@ class Policy:
         return Speaker(agent, self.name, self.engine, self.tokenizer, self.slots)
 
     def train(self, turns: list[Turn], step: int) -> dict[str, Any]:
-        """One step of REINFORCE++ on these turns: log-probs, advantages, optimizer steps, weight sync.
+        """One step of REINFORCE++ on these turns: log-probs, advantages, optimizer steps, weight sync. Or of DPO, where
+        they are pairs, the preferred one first.
 
         `turns` fill whole batches. Returns OpenRLHF's status, one number per key.
         """
         ray.get(self.actors.async_run_method("seed", stable_seed(self.args.train.seed, step)))
         status, _ = self.trainer.train_step([to_experience(turn) for turn in turns], step)
         del status["generated_samples"]
+        if self.args.marti.credit == "dpo":  # see PairLoss
+            status["preference_accuracy"] = status.pop("ppo_clip_ratio")
+            status["preference_margin"] = status.pop("ppo_kl")
         return status
 
     def sync(self) -> None:

@@ -27,10 +27,27 @@ SCORING = """Decide whether the evaluation is justified and give the solution a 
 First give a brief reason, without repeating the reasoning at length, then the score between <score> and </score>.
 For example: The evaluation names a real sign error that changes the result. <score>1</score>"""
 
-# The inference setups; the paper gives no wording for them.
+# The ablations and baselines, and the inference setups; the paper gives no wording for them.
+SCORING_ALONE = """Check the solution and give it a score of 1, 2 or 3:
+3: the solution is entirely correct.
+2: it has minor mistakes; the result still holds.
+1: a fatal mistake makes its answer wrong.
+First give a brief reason, without repeating the reasoning at length, then the score between <score> and </score>.
+For example: A sign error changes the result. <score>1</score>"""
+JUDGMENT = (
+    "Check this solution and judge whether its answer is correct. First give a brief reason, without repeating the "
+    "reasoning at length, then <judgment>correct</judgment> or <judgment>incorrect</judgment>."
+)
+RATING = """Rate the solution from 0 to 5. It gets one point for each of these that is true:
+- it deals with the problem that was posed;
+- it takes a way that can lead to the answer;
+- most of its steps are right;
+- it is complete and gives its answer in the form that was asked for;
+- its answer is right.
+First give a brief reason, without repeating the reasoning at length, then the points between <score> and </score>.
+For example: A good way, but the last step is wrong. <score>3</score>"""
 AGGREGATION = (
-    "The solutions above are of others and may be wrong. Compare them, decide which results hold, and write one final "
-    "solution of your own. "
+    "The solutions above may be wrong. Compare them, decide which results hold, and write one final solution of your own. "
 ) + SOLUTION
 DEBATE = (
     "Above are your solution and those of others. Check them against each other: keep what is right, correct what is "
@@ -108,13 +125,28 @@ def scoring_prompt(problem: str, solution: str, evaluation: str) -> Prompt:
     return Prompt(problem, SCORING, (), {"Solution to score": solution, "Evaluation of this solution": evaluation})
 
 
+def scoring_alone_prompt(problem: str, solution: str) -> Prompt:
+    """A score of a solution without an evaluation (Section 4.3.1)."""
+    return Prompt(problem, SCORING_ALONE, (), {"Solution to score": solution})
+
+
+def judgment_prompt(problem: str, solution: str, discussion: tuple[str, ...] = ()) -> Prompt:
+    """An evaluation that says whether the solution is correct (Section 4.3.1, without scoring)."""
+    return Prompt(problem, JUDGMENT, discussion, {"Solution to judge": solution})
+
+
+def rating_prompt(problem: str, solution: str) -> Prompt:
+    """Points from 0 to 5, added up from single criteria, by which a policy judges itself (Yuan et al., 2024, SRLM)."""
+    return Prompt(problem, RATING, (), {"Solution to rate": solution})
+
+
 def discussion_round(solution: str, evaluations: list[str]) -> str:
     """How a finished round enters the discussion."""
     return "\n\n".join([f"Solution:\n{solution}", *(f"Evaluation:\n{evaluation}" for evaluation in evaluations)])
 
 
 def aggregation_prompt(task: str, problem: str, solutions: list[str]) -> Prompt:
-    """One solution from those of others: the last call of consistency and of debate."""
+    """One solution from several: the last call of consistency and debate, the second round of MAPoRL's debate."""
     return Prompt(problem, AGGREGATION.format(answer_format=ANSWER_FORMAT[task]), _numbered(solutions))
 
 

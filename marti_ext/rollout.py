@@ -155,14 +155,17 @@ class Rollout:
         seats = [Seat(speaker, trajectory, self.limits, seed, progress) for speaker in self.speakers]
         try:
             await self.method.run(trajectory.question, seats, random.Random(seed))
-            if self.method.sees_answers:
-                trajectory.question = question
-                await asyncio.to_thread(self.method.reward, trajectory)  # verifying may run code
-            else:
-                self.method.reward(trajectory)
+            await asyncio.to_thread(self._reward, trajectory, question)  # verifying may run code
         except Exception as error:
             log.warning("question %s is left out of step %s: %s", question.id, step, explain(error))
             progress.failed.append((question.id, explain(error)))
             return None
-        trajectory.question = question
         return trajectory
+
+    def _reward(self, trajectory: Trajectory, question: Question) -> None:
+        """Only a method that may see the answer gets it before the rewards are fixed."""
+        if self.method.sees_answers:
+            trajectory.question = question
+        self.method.reward(trajectory)
+        trajectory.question = question
+        self.method.measure(trajectory)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from marti_ext import compat
+from marti_ext.batches import trainable, units, whole_batches
 from marti_ext.benchmarks import load as load_benchmark
 from marti_ext.cluster import launch
 from marti_ext.config import Config, locate, total_steps
 from marti_ext.evaluation import Plan, claim, evaluate, first_of_each, reward_effectiveness
 from marti_ext.loggers import Loggers
+from marti_ext.metrics import step_metrics
 from marti_ext.progress import Display, clock
 from marti_ext.questions import QuestionSource, load_questions
 from marti_ext.rollout import Limits, Progress, Rollout, stable_seed
@@ -94,7 +96,8 @@ class Trainer:
             rollout.max_prompt_tokens, rollout.max_response_tokens, rollout.temperature, rollout.retries
         )
         speakers = [policies[policy].speaker(agent) for agent, policy, _ in config.named_agents()]
-        self.rollout = Rollout(config.make_method(), speakers, self.limits, config.seed)
+        self.method = config.make_method()
+        self.rollout = Rollout(self.method, speakers, self.limits, config.seed)
         self.loggers: Loggers | None = None
         self.seconds: list[float] = []  # of the steps so far
         self.ended = time.time()  # the last of them
@@ -118,12 +121,13 @@ class Trainer:
     async def run_step(self) -> None:
         step, times = self.step + 1, {}
         began = time.time()
-        turns, progress = await self._roll_out(step)
+        trajectories, progress = await self._roll_out(step)
+        turns = [turn for one in trajectories for turn in sorted(one.turns, key=lambda turn: turn.seed)]
         times["rollout"] = time.time() - began
         batches = {name: self._batch(name, turns, step) for name in self.policies}
         statuses = await self._train(batches, step)
         times["train_wall"] = time.time() - began - times["rollout"]
-        line = step_metrics(step, turns, batches, statuses, progress, times, self.config)
+        line = step_metrics(step, trajectories, batches, statuses, progress, times, self.config)
         for name, policy in self.policies.items():
             line["policies"][name]["peak_memory_gib"] = await asyncio.to_thread(policy.peak_memory)
         line["time"]["step"] = time.time() - began
@@ -137,8 +141,8 @@ class Trainer:
         self._report(line)
         self._check_idle()
 
-    async def _roll_out(self, step: int) -> tuple[list[Turn], Progress]:
-        """All discussions of the step, written to disk as they finish; returns their turns."""
+    async def _roll_out(self, step: int) -> tuple[list[Trajectory], Progress]:
+        """All discussions of the step, in the order of their questions; they are written to disk as they finish."""
         progress = Progress()
         questions = self.source.next_batch(self.config.rollout.questions_per_step)
         expected = len(questions) * self.config.rollout.discussions_per_question
@@ -154,7 +158,7 @@ class Trainer:
         finished = await self.display.during(self._collect(questions, step, progress), describe)
         order = {question.id: index for index, question in enumerate(questions)}
         finished.sort(key=lambda one: (order[one.question.id], one.copy))  # they finish in the order of chance
-        return [turn for one in finished for turn in sorted(one.turns, key=lambda turn: turn.seed)], progress
+        return finished, progress
 
     async def _collect(self, questions, step, progress) -> list[Trajectory]:
         finished = []
@@ -175,7 +179,9 @@ class Trainer:
         own = [turn for turn in turns if turn.policy == policy]
         usable = trainable(own, self.config.train.train_on_truncated)
         rng = random.Random(stable_seed(self.config.seed, "batch", policy, step))
-        return whole_batches(usable, self.config.train.batch_size, rng, self.config.gpus.per_policy)
+        return whole_batches(
+            units(usable, self.method.credit), self.config.train.batch_size, rng, self.config.gpus.per_policy
+        )
 
     async def _train(self, batches: dict[str, list[Turn]], step: int) -> dict[str, dict]:
         """All policies at the same time; those without a whole batch rest."""
@@ -305,83 +311,3 @@ class Trainer:
         waits = [wait for policy in self.policies.values() for wait in policy.actors.async_save_model()]
         await self.display.during(asyncio.gather(*waits), lambda seconds: f"saving policies, {seconds:.0f} s")
         self.display.say(f"trained policies are in {Path(self.run.path, 'policies')}")
-
-
-def trainable(turns: list[Turn], train_on_truncated: bool) -> list[Turn]:
-    """The turns that have a reward and, unless told otherwise, were not truncated."""
-    return [turn for turn in turns if turn.reward is not None and (train_on_truncated or not turn.truncated)]
-
-
-def whole_batches(turns: list[Turn], batch_size: int, rng: random.Random, actors: int = 1) -> list[Turn]:
-    """As many turns as fill whole optimizer steps, the remainder dropped at random.
-
-    OpenRLHF gives each of the policy's `actors` a part of the list: every part is like the others, and sorted by length,
-    so that micro-batches of the forward pass hold little padding. For the gradient steps OpenRLHF shuffles it itself.
-    """
-    keep = len(turns) // batch_size * batch_size
-    kept = [turns[index] for index in sorted(rng.sample(range(len(turns)), keep))]
-    kept.sort(key=lambda turn: len(turn.prompt_ids) + len(turn.response_ids))
-    return [turn for actor in range(actors) for turn in kept[actor::actors]]
-
-
-def step_metrics(
-    step: int,
-    turns: list[Turn],
-    batches: dict[str, list[Turn]],
-    statuses: dict[str, dict],
-    progress: Progress,
-    times: dict[str, float],
-    config: Config,
-) -> dict[str, Any]:
-    """One line of metrics.jsonl. What was not measured is None."""
-    policies = {}
-    for name, batch in batches.items():
-        own, status = [turn for turn in turns if turn.policy == name], statuses.get(name, {})
-        usable = trainable(own, config.train.train_on_truncated)
-        policies[name] = {
-            "roles": {
-                role: role_metrics([turn for turn in own if turn.role == role])
-                for role in sorted({t.role for t in own})
-            },
-            "samples": len(batch),
-            "not_trainable": len(own) - len(usable),
-            "dropped": len(usable) - len(batch),
-            "optimizer_steps": len(batch) // config.train.batch_size * config.train.passes,
-            "loss": status.get("policy_loss"),
-            "grad_norm": status.get("actor_grad_norm"),
-            "clip_ratio": status.get("ppo_clip_ratio"),
-            "update_kl": status.get("ppo_kl"),
-            "kl": status.get("kl"),
-            "engine_gap": status.get("engine_gap"),
-            "learning_rate": status.get("actor_lr"),
-        }
-    phase = {"experience": "make_experience", "training": "ppo_train", "sync": "broadcast"}
-    longest = {
-        ours: max((status[f"timing/{theirs}"] for status in statuses.values()), default=None)
-        for ours, theirs in phase.items()
-    }
-    return {
-        "step": step,
-        "policies": policies,
-        "discussions": progress.questions_done - len(progress.failed),
-        "failed": len(progress.failed),
-        "failed_questions": sorted(question for question, _ in progress.failed),
-        "retried_turns": progress.retried_turns,
-        "shortened_prompts": sum(turn.shortened for turn in turns),
-        "cut_prompts": sum(turn.cut for turn in turns),
-        "generated_tokens": progress.tokens,
-        "prompt_tokens": progress.prompt_tokens,
-        "tokens_per_second": progress.tokens / times["rollout"],
-        "time": {**times, **longest},
-    }
-
-
-def role_metrics(turns: list[Turn]) -> dict[str, float | None]:
-    rewards = [turn.reward for turn in turns if turn.reward is not None]
-    return {
-        "count": len(turns),
-        "reward": mean(rewards) if rewards else None,
-        "length": mean(turn.num_tokens for turn in turns),
-        "truncated": mean(float(turn.truncated) for turn in turns),
-        "unreadable": mean(float(turn.score is None) for turn in turns) if turns[0].role == "scoring" else None,
-    }

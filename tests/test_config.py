@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marti_ext import dryrun
-from marti_ext.config import ConfigError, load_config, load_method, most_turns, optimizer_steps
+from marti_ext.config import ConfigError, load_config, load_method, most_samples, optimizer_steps
 
 ROOT = Path(__file__).parent.parent
 PAPER = ROOT / "experiments/configs/paper/comas.yaml"
@@ -57,6 +57,39 @@ def problems(folder: Path, *overrides: str, **more) -> list[str]:
 # ── Reading ──
 
 
+def test_a_file_like_another_says_only_what_differs(folder):
+    (folder / "base.yaml").write_text(
+        "like: experiment.yaml\nname: two\nrollout: {temperature: 0.5}\nmethod: {name: comas, rounds: 3}"
+    )
+    (folder / "more.yaml").write_text("like: base.yaml\nname: three\nrollout: {retries: 7}\nmethod: {name: ttrl}")
+    config = load_config(folder / "more.yaml", ["rollout.questions_per_step=5"])
+    assert (config.name, config.method.name, len(config.agents)) == ("three", "ttrl", 2)
+    assert (config.rollout.temperature, config.rollout.retries, config.rollout.questions_per_step) == (0.5, 7, 5)
+    assert not hasattr(config.method, "rounds")  # another method's options do not survive
+
+
+@pytest.mark.parametrize(
+    ("like", "expected"),
+    [("none.yaml", "is no file"), ("a.yaml", "is like this file itself"), ("b.yaml", "is like this")],
+)
+def test_a_file_like_nothing_or_like_itself_is_an_error(folder, like, expected):
+    (folder / "a.yaml").write_text(f"like: {like}")
+    (folder / "b.yaml").write_text("like: a.yaml")
+    with pytest.raises(ConfigError, match=f"like: .*{expected}"):
+        load_config(folder / "a.yaml")
+
+
+def test_an_option_of_another_method_is_no_suggestion(folder):
+    (found,) = problems(folder, "method={name: ttrl, rounds: 2}")
+    assert found == "method.rounds: unknown setting; known here: name, samples, elsewhere"
+
+
+def test_dpo_needs_whole_pairs_in_a_micro_batch(folder):
+    overrides = ["method={name: srlm}", "train.micro_batch_size=1", "train.batch_size=4"]
+    (found,) = problems(folder, *overrides)
+    assert "train.micro_batch_size (1) must be even with method.name: srlm" in found
+
+
 def test_the_methods_defaults_are_written_out_and_the_stored_config_says_the_same(folder):
     config = load(folder, "method.rounds=3")
     assert config.model_dump()["method"]["rounds"] == 3
@@ -88,7 +121,7 @@ def test_shared_policies_get_more_turns(folder):
     more = [{"model": str(folder / "model"), "name": name, "policy": "p"} for name in "cde"]
     config = load(folder, f"agents={json.dumps([*more, {'model': str(folder / 'model'), 'name': 'alone'}])}")
     turns = 64 * 4 * 8 * 3
-    assert turns * 0.75 < most_turns(config, 1) < turns * 0.8
+    assert turns * 0.75 < most_samples(config, 1) < turns * 0.8
     assert optimizer_steps(config, 10) >= 10 * turns * 0.75 / 64
 
 
@@ -136,9 +169,9 @@ def test_contradictions_between_good_values_are_listed_beside_the_bad_ones(folde
         ("learning_rate=1", "learning_rate: unknown setting; did you mean train.learning_rate?"),
         ("temperature=1", "temperature: unknown setting; did you mean rollout.temperature or evaluation.temperature?"),
         ("zzz=1", "zzz: unknown setting; known here: name, runs_dir"),
-        ("method.name=comass", "method.name: found 'comass', expected one of comas, verifier"),
+        ("method.name=comass", "method.name: found 'comass', expected one of comas, comas_without_evaluation, "),
         ("method=comas", "method: found 'comas', expected settings as `key: value`"),
-        ("method={rounds: 2}", "method.name: missing, expected one of comas, verifier"),
+        ("method={rounds: 2}", "method.name: missing, expected one of comas, comas_without_evaluation, "),
         ("method.rounds=0", "method.rounds: found 0, expected greater than or equal to 1"),
         ("train=3", "train: found 3, expected settings as `key: value`"),
         ("train.whitening=none", "train.whitening: found 'none', expected 'batch' or 'per_role'"),

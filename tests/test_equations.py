@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from marti_ext.actor import PairBuffer, PairLoss
+from marti_ext.batches import trainable, whole_batches
 from marti_ext.experience import ExperienceMaker, to_experience  # first: it applies compat
-from marti_ext.trainer import trainable, whole_batches
 from marti_ext.trajectory import Turn
 
 BETA = 0.05
@@ -60,7 +61,7 @@ def maker(whitening: str, beta: float) -> ExperienceMaker:
         reward=SimpleNamespace(
             clip_range=(-10, 10), overlong_buffer_len=None, overlong_penalty_factor=1, stop_properly_penalty_coef=None
         ),
-        marti=SimpleNamespace(whitening=whitening),
+        marti=SimpleNamespace(whitening=whitening, credit="reinforce"),
     )
     return ExperienceMaker(None, None, None, None, SimpleNamespace(value=beta), SimpleNamespace(args=args), None)
 
@@ -177,15 +178,15 @@ def test_truncated_and_unrewarded_turns_are_left_out_unless_wanted():
 @given(st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
 def test_whole_batches_keep_all_that_fit_and_drop_the_rest_at_random(count, batch, seed):
     turns = [turn(1 + number % 5, 2, 0.0, number=number) for number in range(count)]
-    kept = whole_batches(turns, batch, random.Random(seed))
+    kept = whole_batches([[one] for one in turns], batch, random.Random(seed))
     assert len(kept) == count // batch * batch
     assert len({one.id for one in kept}) == len(kept)
-    assert whole_batches(turns, batch, random.Random(seed)) == kept
+    assert whole_batches([[one] for one in turns], batch, random.Random(seed)) == kept
 
 
 def test_every_actor_of_a_policy_gets_turns_of_like_length():
     turns = [turn(1 + number, 2, 0.0, number=number) for number in range(17)]
-    kept = whole_batches(turns, 8, random.Random(0), actors=2)
+    kept = whole_batches([[one] for one in turns], 8, random.Random(0), actors=2)
     halves = [[len(one.prompt_ids) for one in half] for half in (kept[:8], kept[8:])]
     assert all(half == sorted(half) for half in halves)
     assert all(0 < right - left < 4 for left, right in zip(*halves, strict=True))
@@ -194,6 +195,40 @@ def test_every_actor_of_a_policy_gets_turns_of_like_length():
 def test_what_is_dropped_is_not_always_the_same():
     turns = [turn(2, 2, 0.0, number=number) for number in range(10)]
     dropped = {
-        frozenset(range(10)) - {one.id for one in whole_batches(turns, 8, random.Random(seed))} for seed in range(30)
+        frozenset(range(10)) - {one.id for one in whole_batches([[one] for one in turns], 8, random.Random(seed))}
+        for seed in range(30)
     }
     assert len(dropped) > 10
+
+
+# ── DPO ──
+
+
+def test_the_pair_loss_is_dpos_whatever_the_micro_batches():
+    torch.manual_seed(0)
+    beta, log_probs, reference = 0.1, -torch.rand(8, 5), -torch.rand(8, 5)
+    mask = torch.arange(5) < torch.tensor([5, 3, 1, 4, 2, 5, 5, 1])[:, None]
+    loss = PairLoss(beta)
+
+    def literal() -> float:
+        """-log sigmoid(beta ((log pi - log pi_ref of the preferred one) - (the same of the other))), mean over pairs."""
+        gains = [
+            sum(log_probs[row, t].item() - reference[row, t].item() for t in range(5) if mask[row, t])
+            for row in range(8)
+        ]
+        margins = [beta * (gains[row] - gains[row + 1]) for row in range(0, 8, 2)]
+        return sum(-math.log(1 / (1 + math.exp(-margin))) for margin in margins) / 4
+
+    def ours(rows: slice, **info) -> torch.Tensor:
+        return loss(log_probs[rows], reference[rows], None, action_mask=mask[rows], **info)[0]
+
+    whole = ours(slice(0, 8), dp_size=1, global_batch_size=torch.tensor(8.0), batch_num_tokens=None)
+    assert whole.item() == pytest.approx(literal(), rel=1e-5)
+    parts = [ours(slice(k, k + 2), dp_size=1, global_batch_size=torch.tensor(8.0 / 4)) for k in (0, 2, 4, 6)]
+    assert sum(parts).item() / 4 == pytest.approx(literal(), rel=1e-5)  # DeepSpeed divides by the micro-batches
+
+
+def test_a_micro_batch_of_pairs_holds_both_turns_of_each():
+    buffer = PairBuffer.__new__(PairBuffer)
+    buffer.items, buffer.packing_samples, buffer.dynamic_batch = list("AaBbCc"), False, False
+    assert [buffer[k] for k in range(len(buffer))] == [["A", "a"], ["B", "b"], ["C", "c"]]

@@ -59,10 +59,10 @@ def discuss(policies, seed: int, count: int = 6) -> list:
 
 
 def batch_of(turns: list, policy: str) -> list:
-    from marti_ext.trainer import trainable, whole_batches
+    from marti_ext.batches import trainable, whole_batches
 
     own = trainable([turn for turn in turns if turn.policy == policy], train_on_truncated=True)
-    return whole_batches(own, 16, random.Random(0))
+    return whole_batches([[turn] for turn in own], 16, random.Random(0))
 
 
 def trainer_log_probs(policy, turns: list) -> list[list[float]]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from marti_ext.evaluation import reward_effectiveness
 from marti_ext.methods.comas import CoMAS, CoMASOptions, extract_score
-from marti_ext.methods.verifier import Verifier, VerifierOptions
 from marti_ext.questions import Question
 from marti_ext.rollout import Limits, Progress, Rollout
 from marti_ext.trajectory import Trajectory, Turn
@@ -104,13 +103,6 @@ def test_with_several_evaluations_a_solution_gets_the_mean_of_its_readable_score
     assert rewards(trajectory, "solution") == [0.75, 0.0]
     assert rewards(trajectory, "evaluation") == [0.0, 0.5, 0.0, 1.0]
     assert rewards(trajectory, "scoring") == [0.0, 0.0, -1.0, 0.0]
-
-
-def test_the_verifier_method_rewards_solutions_by_their_answer():
-    trajectory = discussion(["<score>1</score>"])
-    Verifier(VerifierOptions(), 1).reward(trajectory)
-    assert rewards(trajectory, "solution") == [1.0]
-    assert rewards(trajectory, "evaluation") == [1.0]
 
 
 @given(

@@ -9,17 +9,22 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from marti_ext.prompts import discussion_round, evaluation_prompt, scoring_prompt, solution_prompt
+from marti_ext.methods.method import Method
+from marti_ext.prompts import Prompt, discussion_round, evaluation_prompt, scoring_prompt, solution_prompt
 from marti_ext.questions import Question
 from marti_ext.trajectory import Trajectory, Turn
 
 SCORE_TAG = re.compile(r"<score>(.*?)</score>", re.DOTALL)
 
 
+def last_tag(tag: re.Pattern, response: str) -> str:
+    """What the last such tag holds; empty without one."""
+    return (tag.findall(response) or [""])[-1].strip()
+
+
 def extract_score(response: str) -> int | None:
     """Extract() of Eq. 6: the score in the last score tag, None unless it is 1, 2 or 3."""
-    tags = SCORE_TAG.findall(response)
-    content = tags[-1].strip() if tags else ""
+    content = last_tag(SCORE_TAG, response)
     return int(content) if content in ("1", "2", "3") else None
 
 
@@ -45,12 +50,12 @@ class CoMASOptions(BaseModel):
     )
 
 
-class CoMAS:
+class CoMAS(Method):
     Options = CoMASOptions
-    sees_answers = False
+    scored_role = "scoring"
 
     def __init__(self, options: CoMASOptions, num_agents: int) -> None:
-        self.options = options
+        super().__init__(options, num_agents)
         if options.schedule == "parallel" and options.rounds % num_agents:
             raise ValueError(
                 f"method.rounds ({options.rounds}) must be a multiple of the number of agents ({num_agents}) "
@@ -88,20 +93,26 @@ class CoMAS:
             )
 
     async def _round(self, question, history, number, solver, choose, group) -> str:
-        """A solution (Eq. 3), its evaluations (Eq. 4), their scorings (Eq. 5, not awaited); returns what enters h_q."""
+        """A solution, its evaluations, their scorings (Eq. 5, not awaited); returns what enters h_q."""
         # Chosen before anything is awaited: who acts does not depend on which of several solvers answers first.
         evaluators = [choose() for _ in range(self.options.evaluations)]
         scorers = [choose() for _ in range(self.options.evaluations)]
-        solution: Turn = await solver.act(
-            "solution", solution_prompt(question.task, question.prompt, history), round=number
-        )
+        solution = await self._solve(question, history, number, solver)
         ask = evaluation_prompt(question.prompt, solution.response, history)
-        turns = [evaluator.act("evaluation", ask, parents=[solution], round=number) for evaluator in evaluators]
-        evaluations: list[Turn] = await _all(group, turns)
+        evaluations = await self._evaluate(evaluators, ask, solution, group)
         for evaluation, scorer in zip(evaluations, scorers, strict=True):
             ask = scoring_prompt(question.prompt, solution.response, evaluation.response)
             group.create_task(scorer.act("scoring", ask, parents=[solution, evaluation], round=number))
         return discussion_round(solution.response, [evaluation.response for evaluation in evaluations])
+
+    async def _solve(self, question: Question, history: tuple[str, ...], number: int, solver) -> Turn:
+        """Eq. 3."""
+        return await solver.act("solution", solution_prompt(question.task, question.prompt, history), round=number)
+
+    async def _evaluate(self, evaluators: list, ask: Prompt, solution: Turn, group: asyncio.TaskGroup) -> list[Turn]:
+        """Eq. 4, by all evaluators at the same time."""
+        turns = [one.act("evaluation", ask, parents=[solution], round=solution.round) for one in evaluators]
+        return await _all(group, turns)
 
     def _chooser(self, agents: list, rng: random.Random) -> Callable:
         """u_k ~ Uniform(U) per turn; `balanced` deals from a shuffled deck, so that no agent acts twice more than another."""
@@ -116,15 +127,19 @@ class CoMAS:
 
         return deal
 
+    @property
+    def unreadable(self) -> float | None:
+        """The reward of what was not scored readably."""
+        return 0.0 if self.options.unreadable == "penalty" else None
+
     def reward(self, trajectory: Trajectory) -> None:
         """Eq. 6 to 8. With n > 1 a solution gets the mean over its readable scores, each evaluation 1 - its own."""
         for scoring in trajectory.of("scoring"):
             scoring.score = extract_score(scoring.response)
             scoring.reward = -1.0 if scoring.score is None else 0.0
-        unreadable = 0.0 if self.options.unreadable == "penalty" else None
         for solution in trajectory.of("solution"):
             scores = [turn.score for turn in trajectory.children(solution, "scoring") if turn.score is not None]
-            solution.reward = mean((score - 1) / 2 for score in scores) if scores else unreadable
+            solution.reward = mean((score - 1) / 2 for score in scores) if scores else self.unreadable
         for evaluation in trajectory.of("evaluation"):
             scores = [turn.score for turn in trajectory.children(evaluation, "scoring") if turn.score is not None]
-            evaluation.reward = (3 - scores[0]) / 2 if scores else unreadable
+            evaluation.reward = (3 - scores[0]) / 2 if scores else self.unreadable
