@@ -44,7 +44,7 @@ def problem_with(name: str) -> str | None:
     if name not in PAPER:
         return f"{name}: no such benchmark and no such file; known: {', '.join((*PAPER, *TOY))}, or a file of questions"
     if not (FOLDER / f"{name}.jsonl").is_file():
-        return f"{name}: {FOLDER / name}.jsonl is not there; make it with: python data/prepare.py --only {name}"
+        return f"{name}: {FOLDER / name}.jsonl is not there; .venv/bin/python data/prepare.py makes it (data/README.md)"
     return None
 
 

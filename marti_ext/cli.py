@@ -1,7 +1,9 @@
 """python -m marti_ext COMMAND: what a person types. Each command imports what it needs, so that help is instant."""
 
 import argparse
+import functools
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,14 +13,24 @@ DESCRIPTION = "CoMAS: LLM agents that solve, criticise and score each other's an
 def main(arguments: list[str] | None = None) -> None:
     args = parser().parse_args(arguments)
     sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a letter that a model wrote
+    before = signal.signal(signal.SIGINT, functools.partial(_interrupted, args.resumes))
     try:
         args.run(args)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted")
+        sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe, such as head, has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupted(resumes: str, *_) -> None:
+    """Says so at once: engines and actors under way take up to half a minute to stop. The second time, waits for nothing."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    print(f"\ninterrupted: stopping (again: at once){resumes}", file=sys.stderr, flush=True)
+    raise KeyboardInterrupt
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
         default="never",
         help="auto: continue the run of this name if there is one; must: fail if there is none; never (default): fail if there is one",
     )
+
+    train.set_defaults(resumes="; with --resume auto, as in ./run_all.sh, it goes on after the last complete step")
 
     report = _command(commands, "report", _report, "draw the curves and tables of a run into its folder")
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder, as in runs/toy-comas")
@@ -57,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
     evaluate = _command(commands, "evaluate", _evaluate, "measure policies on benchmarks under inference setups")
     _evaluate_arguments(evaluate)
+    evaluate.set_defaults(resumes="; the same command goes on where this one stopped")
 
     grade = _command(commands, "grade", _grade, "verify stored responses against their gold answers")
     grade.add_argument(
@@ -75,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _command(commands, name: str, run, help_text: str) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=help_text, description=help_text[0].upper() + help_text[1:] + ".")
-    command.set_defaults(run=run)
+    command.set_defaults(run=run, resumes="")
     return command
 
 
@@ -140,7 +155,7 @@ def _count(text: str) -> int:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from marti_ext.config import ConfigError, load_config
+    from marti_ext.config import ConfigError, is_local_model, load_config, problem_on_hub
     from marti_ext.dryrun import describe, missing_gpus
     from marti_ext.progress import Display
     from marti_ext.rundir import RunDir, RunInUse
@@ -154,7 +169,9 @@ def _train(args: argparse.Namespace) -> None:
         print(describe(config))
         return
     run = RunDir(config)
-    if problems := [problem for problem in (run.problem(args.resume), *missing_gpus(config)) if problem]:
+    on_hub = sorted({model for model in config.policies().values() if not is_local_model(model)})
+    checks = (run.problem(args.resume), *missing_gpus(config), *map(problem_on_hub, on_hub))
+    if problems := [problem for problem in checks if problem]:
         _fail("\n".join(problems))
     display.say(f"run {config.name}: {args.config} -> {run.path}")
     from marti_ext.cluster import CannotLaunch
@@ -197,7 +214,7 @@ def _view(args: argparse.Namespace) -> None:
 def _rescore(args: argparse.Namespace) -> None:
     import json
 
-    from marti_ext.config import load_method
+    from marti_ext.config import ConfigError, load_method
     from marti_ext.questions import TASKS
     from marti_ext.trajectory import read_trajectories
 
@@ -213,7 +230,9 @@ def _rescore(args: argparse.Namespace) -> None:
             method.reward(trajectory)
             for stored, turn in zip(record["turns"], trajectory.turns, strict=True):
                 stored |= {"score": turn.score, "reward": turn.reward}
-            print(json.dumps(record, ensure_ascii=False))
+            print(json.dumps(record | {"method": args.method}, ensure_ascii=False))
+    except ConfigError as error:
+        _fail("\n".join(error.problems))
     except ValueError as error:
         _fail(str(error))
 

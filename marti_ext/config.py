@@ -602,6 +602,26 @@ def resolve_model(model: str) -> str:
     return str(locate(model).resolve()) if is_local_model(model) else model
 
 
+def problem_on_hub(model: str) -> str | None:
+    """Why a model cannot be had from the hub; asked for once, so that nothing expensive starts in vain."""
+    if cached_on_hub(model):
+        return None
+    from httpx import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        HfApi().auth_check(model)
+    except GatedRepoError:
+        return f"{model}: gated on the hub; accept its terms there and set HF_TOKEN"
+    except RepositoryNotFoundError:
+        return f"{model}: no such folder, and no such model on the hub (or a private one: set HF_TOKEN)"
+    except (HTTPError, OSError) as error:
+        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return f"{model}: the hub cannot be reached ({why}); set a proxy or HF_ENDPOINT, or name a folder in HF format"
+    return None
+
+
 def cached_on_hub(model: str) -> bool:
     """Whether a hub model is in the local cache."""
     home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))

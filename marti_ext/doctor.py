@@ -42,7 +42,7 @@ def doctor() -> int:
         "transformers engine": (_transformers_engine, "run ./setup.sh; the toy policies are in data/toy/models"),
         "vLLM engine": (_vllm, "run ./setup.sh; engine.kind: transformers works without vLLM"),
     }
-    failed = 0
+    failed = weak = 0
     for name, (check, remedy) in checks.items():
         print(f"{name:<20} ...", end="", flush=True)
         began = time.time()
@@ -50,12 +50,14 @@ def doctor() -> int:
             result, mark = check(), "ok "
         except UserWarning as warning:  # it works, but not as well as it could
             result, mark = f"{warning}\n{'':<25}{remedy}", "!! "
+            weak += 1
         except Exception as error:  # whatever is wrong is what the doctor is here to say
             result, mark = f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error) else ''}", "NO "
             result += f"\n{'':<25}{remedy}"
             failed += 1
         print(f"\r{name:<20} {mark} {result} ({time.time() - began:.0f} s)", flush=True)
-    print("everything works" if not failed else f"{failed} of {len(checks)} checks failed")
+    marked = f", {weak} not as well as it could (!!)" if weak else ""
+    print(f"everything works{marked}" if not failed else f"{failed} of {len(checks)} checks failed{marked}")
     return failed
 
 

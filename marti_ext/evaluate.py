@@ -60,9 +60,15 @@ def _run(policies: list[str]) -> Path | None:
 def _subjects(args: argparse.Namespace, run: Path | None) -> list[Subject]:
     if args.endpoint and not args.model:
         raise ValueError("--endpoint needs --model, the name of the model to ask for")
-    for option, wrong in (("model", not args.endpoint), ("untrained", run or args.endpoint), ("together", not run)):
+    if args.endpoint and not args.endpoint.startswith(("http://", "https://")):
+        raise ValueError(f"--endpoint {args.endpoint}: expected an address that begins with http:// or https://")
+    for option, wrong, goes in (
+        ("model", not args.endpoint, "with --endpoint"),
+        ("untrained", run or args.endpoint, "with models after --policies; a run knows its own"),
+        ("together", not run, "with a run after --policies"),
+    ):
         if wrong and getattr(args, option):
-            raise ValueError(f"--{option} does not go with what is measured here, see --help")
+            raise ValueError(f"--{option} goes {goes}; leave it out")
     if args.endpoint:
         name = folder_of(args.model)
         return [Subject(name, (), name)]

@@ -19,7 +19,7 @@ from typing import Any
 
 from marti_ext.benchmarks import Benchmark
 from marti_ext.methods.method import Method
-from marti_ext.progress import Display
+from marti_ext.progress import Display, clock
 from marti_ext.questions import Question
 from marti_ext.rollout import Limits, Progress, Rollout, Speaker
 from marti_ext.rundir import write_atomically
@@ -155,10 +155,15 @@ class Plan:
         return sizes | checksums
 
 
-async def evaluate(root: Path, subjects: dict[str, list[Speaker]], plan: Plan, display: Display) -> None:
+async def evaluate(
+    root: Path, subjects: dict[str, list[Speaker]], plan: Plan, display: Display, before: int = 0, after: int = 0
+) -> None:
     """Measures every cell that is not complete yet. Subjects at the same time, the cells of a subject in turn; what
-    failed is asked once more at the end."""
-    questions = sum(len(cell.benchmark.questions) for subject in subjects for cell in plan.cells(subject))
+    failed is asked once more at the end. `before` and `after` are how many subjects were and will be measured beside these."""
+    cells = [cell for subject in subjects for cell in plan.cells(subject)]
+    kept = sum(_answered(cell, root) for cell in cells)
+    questions = sum(len(cell.benchmark.questions) for cell in cells)
+    done_before, to_come = (others * questions // len(subjects) for others in (before, after))
     under_way: dict[str, Cell] = {}
     progress: list[Progress] = []  # of the cells so far
 
@@ -175,11 +180,18 @@ async def evaluate(root: Path, subjects: dict[str, list[Speaker]], plan: Plan, d
     def describe(seconds: float) -> str:
         now = ", ".join(f"{subject} {cell.benchmark.name} {cell.setup}" for subject, cell in under_way.items())
         done, tokens = (sum(getattr(part, what) for part in progress) for what in ("questions_done", "tokens"))
+        done = min(done, questions)
+        left = (questions - done + to_come) * seconds / (done - kept) if done > kept else None
         return (
-            f"evaluating  {min(done, questions)}/{questions} answers, {tokens / max(seconds, 1):,.0f} tokens/s  ({now})"
+            f"evaluating  {done_before + done}/{done_before + questions + to_come} answers, "
+            f"{tokens / max(seconds, 1):,.0f} tokens/s{'' if left is None else f', about {clock(left)} left'}  ({now})"
         )
 
     await display.during(asyncio.gather(*(one(*each) for each in subjects.items())), describe)
+
+
+def _answered(cell: Cell, root: Path) -> int:
+    return sum("error" not in line for line in read_cell(cell.file(root)))
 
 
 def is_complete(cell: Cell, root: Path) -> bool:

@@ -4,11 +4,13 @@ import codecs
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 TASKS = ("math", "coding", "science", "choice")
+CHOICE = re.compile(r"\(?[A-Da-d]\)?\.?")
 
 
 class BadData(ValueError):
@@ -91,6 +93,8 @@ def _problems_with(row: object, places: dict[str, str]) -> list[str]:
     problems = [problem for key in KEYS if (problem := _problem_with(row, key))]
     if not problems and row["task"] not in TASKS:
         problems.append(f"unknown task {row['task']!r}; expected one of {', '.join(TASKS)}")
+    if not problems and row["task"] == "choice" and not CHOICE.fullmatch(row["answer"].strip()):
+        problems.append(f"the answer to a choice must be a letter A-D, found {row['answer'][:40]!r}")
     if not problems and row["id"] in places:
         problems.append(f"id {row['id']!r} is that of {places[row['id']]} too")
     return problems

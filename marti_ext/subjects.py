@@ -13,7 +13,7 @@ import ray
 import yaml
 
 from marti_ext.cluster import CannotLaunch, connect
-from marti_ext.config import Config, is_local_model, locate, resolve_model
+from marti_ext.config import Config, is_local_model, locate, problem_on_hub, resolve_model
 from marti_ext.dryrun import visible_gpus
 from marti_ext.evaluation import Plan, claim, evaluate, first_of_each, is_complete
 from marti_ext.progress import Display
@@ -80,9 +80,14 @@ def of_models(models: list[str], untrained: str | None) -> list[Subject]:
     """Models as they are, compared with one of them if it is named. Raises ValueError."""
     names = list(dict.fromkeys([untrained, *models] if untrained else models))
     for name in names:
-        on_hub = not is_local_model(name) and not locate(name).parent.is_dir()
+        on_hub = not is_local_model(name) and not locate(name).parent.is_dir() and not name.startswith("runs/")
         if not on_hub and not (locate(name) / "config.json").exists():
-            raise ValueError(f"{name}: no run, no model in HF format (no config.json in it), and no name on the hub")
+            raise ValueError(
+                f"{name}: no run (./run_all.sh or `train` makes one), no model in HF format (no config.json in it), and no "
+                "name on the hub"
+            )
+        if on_hub and (problem := problem_on_hub(name)):
+            raise ValueError(problem)
     if len({folder_of(name) for name in names}) < len(names):
         raise ValueError(f"--policies: two of {', '.join(names)} would have the same folder; copy one elsewhere")
     return [Subject(folder_of(name), (name,), folder_of(untrained or name)) for name in names]
@@ -101,6 +106,8 @@ async def measure_all(
     """As many subjects at a time as GPUs or cores allow, each on engines of `width` GPUs (vLLM's tensor parallelism)."""
     gpus = visible_gpus()
     kind = kind if kind != "auto" else "vllm" if gpus else "transformers"
+    if width > 1 and (kind == "transformers" or width > gpus):
+        raise ValueError(f"--gpus {width}: there are {gpus} here, and an engine of kind {kind}; leave the option out")
     places = max(1, gpus // width if gpus else os.cpu_count() or 1)
     todo = [one for one in subjects if not all(is_complete(cell, root) for cell in plan.cells(one.name))]
     for skipped in (one for one in subjects if one not in todo):
@@ -109,7 +116,8 @@ async def measure_all(
         return
     models = max(len(one.models) for one in todo)
     at_once = max(1, places // models)
-    for wave in (todo[start : start + at_once] for start in range(0, len(todo), at_once)):
+    for start in range(0, len(todo), at_once):
+        wave = todo[start : start + at_once]
         connect(width * models if gpus else 0, logical=max(places, models))
         try:
             names = ", ".join(subject.name for subject in wave)
@@ -117,7 +125,7 @@ async def measure_all(
             loading = asyncio.to_thread(_load, wave, kind, width, share, plan)
             speakers = await display.during(loading, lambda seconds, names=names: f"loading {names}, {seconds:.0f} s")
             claim(root, settings)
-            await evaluate(root, speakers, plan, display)
+            await evaluate(root, speakers, plan, display, before=start, after=len(todo) - start - len(wave))
         except ray.exceptions.RayError as error:
             raise CannotLaunch(f"{names} could not be loaded: {explain(error)}") from error
         finally:

@@ -26,7 +26,8 @@ def view(run: Path, question: str | None, step: int | None) -> None:
         return
     found = [(number, one) for number, one in _trajectories(run, step) if one.question.id == question]
     if not found:
-        raise LookupError(f"{run}: no discussion of question {question!r}; `view {run}` lists the questions")
+        where = "" if step is None else f" in step {step}"
+        raise LookupError(f"{run}: no discussion of question {question!r}{where}; `view {run}` lists the questions")
     os.environ.setdefault("LESS", "-FRX")  # R: shows colors
     with console.pager(styles=True) if console.is_terminal else nullcontext():
         for number, trajectory in found:
@@ -41,7 +42,7 @@ def _trajectories(run: Path, step: int | None) -> Iterator[tuple[int, Trajectory
 
 
 def _listing(run: Path, step: int | None) -> Table:
-    table = Table("step", Column("question", overflow="fold"), "task", "turns", "solution rewards", "problem")
+    table = Table("step", Column("question", no_wrap=True), "task", "turns", "solution rewards", "problem")
     for number, trajectory in _trajectories(run, step):
         question = trajectory.question
         rewards = " ".join(_reward(turn) for turn in trajectory.of("solution"))

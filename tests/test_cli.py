@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 import yaml
 from test_config import folder, load  # noqa: F401
 
-from marti_ext import doctor
+from marti_ext import cli, doctor
 from marti_ext.cli import main
 from marti_ext.questions import Question
 from marti_ext.rundir import RunDir
@@ -122,6 +124,7 @@ def test_rescoring_changes_score_and_reward_and_nothing_else(capsys, tmp_path):
         file.write("\ufeff" + json.dumps(stored) + "\n")
     assert rescored(capsys, tmp_path / "one.jsonl", "--method", "comas") == [expected] * 2
     assert rescored(capsys, tmp_path / "one.jsonl.gz", "--method", "comas") == [expected]
+    assert rescored(capsys, tmp_path / "one.jsonl", "--method", "srlm")[0]["method"] == "srlm"
     dropped = rescored(capsys, tmp_path / "one.jsonl", "--method", "comas", "--set", "unreadable=drop")
     assert [turn["reward"] for turn in dropped[0]["turns"]] == [1.0, 0.0, None, 0.0]
 
@@ -286,3 +289,19 @@ def test_the_readme_of_the_data_is_true(tmp_path, capsys):
     words = [word.replace("my.jsonl", f"{tmp_path}/my.jsonl") for word in command[3:]]
     main([*words, "--dry-run"])
     assert yaml.safe_load(capsys.readouterr().out.split("Agents and GPUs")[0].split("--------")[1])["name"] == "mine"
+
+
+@pytest.mark.parametrize(("command", "hint"), [("train", "--resume auto"), ("evaluate", "the same command goes on")])
+def test_an_interrupted_command_says_at_once_how_to_go_on(command, hint, monkeypatch, capsys):
+    def interrupt(args):
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("was not interrupted")
+
+    monkeypatch.setattr(cli, f"_{command}", interrupt)
+    arguments = {"train": ["train", "x.yaml"], "evaluate": ["evaluate", "--policies", "x"]}[command]
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit, match="130"):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert "interrupted: stopping" in said and hint in said
+    assert signal.getsignal(signal.SIGINT) is before

@@ -370,8 +370,11 @@ def test_other_settings_do_not_mix(folder, tmp_path, capsys):
         (["--endpoint", "http://127.0.0.1:9/v1"], "--endpoint needs --model"),
         (["--policies", "nowhere/at/all"], "no model in HF format"),
         (["--policies", "data/toy"], "no model in HF format"),
-        (["--policies", "marti_ext/toy-coma"], "no run, no model"),
-        (["--policies", "data/toy/models/qwen2", "--together"], "--together does not go"),
+        (["--policies", "marti_ext/toy-coma"], "no run (./run_all.sh"),
+        (["--policies", "data/toy/models/qwen2", "--together"], "--together goes with a run"),
+        (["--policies", "data/toy/models/qwen2", "--gpus", "2"], "leave the option out"),
+        (["--policies", "runs/never-made"], "no run (./run_all.sh"),
+        (["--endpoint", "127.0.0.1:9/v1", "--model", "m"], "begins with http://"),
         (["--policies", "data/toy/models/qwen2", "--max-response-tokens", "8192"], "lower --max-response-tokens"),
         (["--policies", "data/toy/models/qwen2", "--temperature", "-1"], "expected 0 or more"),
         (["--policies", "data/toy/models/qwen2", "--benchmarks", "gsm8k", "mnlu"], "mnlu: no such benchmark"),
@@ -386,5 +389,5 @@ def test_bad_input_is_refused_with_a_remedy(folder, tmp_path, arguments, words):
 
 def test_a_benchmark_that_is_not_made_yet_names_its_maker(folder, tmp_path):
     (folder / "scibench.jsonl").unlink()
-    with pytest.raises(SystemExit, match="python data/prepare.py --only scibench"):
+    with pytest.raises(SystemExit, match="scibench: .*python data/prepare.py makes it"):
         cli.main(["evaluate", "--policies", "data/toy/models/qwen2", "--out", str(tmp_path / "out")])

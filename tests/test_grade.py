@@ -67,7 +67,7 @@ def test_an_interrupted_grading_leaves_no_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(grade, "graded", interrupted)
     source = stored(tmp_path / "in.jsonl")
-    with pytest.raises(SystemExit, match="interrupted"):
+    with pytest.raises(SystemExit, match="130"):
         main(["grade", str(source), "--out", str(tmp_path / "out.jsonl")])
     assert list(tmp_path.iterdir()) == [source]
 

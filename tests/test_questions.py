@@ -42,10 +42,13 @@ def test_lines_lists_byte_order_marks_and_windows_line_ends_are_read(tmp_path):
 
 def test_every_bad_row_is_named_by_file_and_line_at_once(tmp_path):
     good, *bad = rows({}, {"prompt": " "}, {"answer": 7}, {"task": "poetry"}, {"id": "1"}, {"prompt": "\ud800"})
+    red = ROW | {"id": "red", "task": "choice", "answer": "red"}
     missing = {key: ROW[key] for key in KEYS if key not in ("answer", "source")}
     lines = [*map(json.dumps, [good, *bad, missing, "text", ["list"], None]), "{broken"]
     path = tmp_path / "bad.jsonl"
-    path.write_bytes("\n".join(lines).encode() + b'\n{"id": "\xff"}\n' + b"[" * 100_000)
+    path.write_bytes(
+        "\n".join(lines).encode() + b'\n{"id": "\xff"}\n' + json.dumps(red).encode() + b"\n" + b"[" * 100_000
+    )
     expected = [
         "line 2: `prompt` is empty",
         "line 3: `answer` must be a string, found int",
@@ -58,10 +61,11 @@ def test_every_bad_row_is_named_by_file_and_line_at_once(tmp_path):
         "line 10: expected a JSON object, found NoneType",
         "line 11: not JSON (Expecting property name enclosed in double quotes: column 2)",
         "line 12: not UTF-8 (byte 9)",
+        "line 13: the answer to a choice must be a letter A-D, found 'red'",
     ]
     found = refused(path)
     assert found[:-1] == [f"{path}, {line}" for line in expected]
-    assert found[-1].startswith(f"{path}, line 13: not JSON")
+    assert found[-1].startswith(f"{path}, line 14: not JSON")
 
 
 def test_a_list_names_records_and_a_broken_one_its_line(tmp_path):
@@ -97,9 +101,14 @@ def test_no_bytes_raise_anything_else(tmp_path_factory, content, name):
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
 
 
-@given(
-    st.lists(st.builds(Question, TEXT, st.sampled_from(TASKS), TEXT, TEXT, TEXT), min_size=1, unique_by=lambda q: q.id)
+QUESTION = st.sampled_from(TASKS).flatmap(
+    lambda task: st.builds(
+        Question, TEXT, st.just(task), TEXT, TEXT, st.sampled_from("ABCD") if task == "choice" else TEXT
+    )
 )
+
+
+@given(st.lists(QUESTION, min_size=1, unique_by=lambda question: question.id))
 def test_what_is_written_is_read(tmp_path_factory, questions):
     path = write(tmp_path_factory.getbasetemp() / "round.jsonl", [vars(question) for question in questions])
     assert load_questions(path) == questions

@@ -41,8 +41,9 @@ class Endpoint:
                 model=self.model, messages=[{"role": "user", "content": "Hello"}], max_tokens=1
             )
         except OpenAIError as error:
+            why = str(error).rstrip(".")
             raise ConnectionError(
-                f"--endpoint {self.url} --model {self.model}: {type(error).__name__}: {error}. Is the server running, the "
+                f"--endpoint {self.url} --model {self.model}: {type(error).__name__}: {why}. Is the server running, the "
                 "address complete (as in http://localhost:8000/v1), the model's name right, OPENAI_API_KEY set if it is needed?"
             ) from None
 
