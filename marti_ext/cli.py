@@ -84,6 +84,20 @@ def parser() -> argparse.ArgumentParser:
         "--workers", type=_count, metavar="N", help="how many are verified at a time (default: one a core)"
     )
 
+    compare = _command(commands, "compare", _compare, "tables and figures of the paper, measured beside published")
+    compare.add_argument("names", nargs="+", metavar="NAME", help="table1, table3 to table9, figure3 to figure5")
+    compare.add_argument("--profile", default="toy", help="of the runs: runs/PROFILE-VARIANT-seedN (default: toy)")
+    compare.add_argument("--runs", type=Path, default=Path("runs"), metavar="DIR", help="default: runs")
+    compare.add_argument(
+        "--results", type=Path, metavar="DIR", help="instead of runs, tables that --save wrote, as in analysis/toy"
+    )
+    compare.add_argument("--save", type=Path, metavar="DIR", help="also write what was measured, in small tables")
+    compare.add_argument("--out", type=Path, metavar="DIR", help="default: RUNS/comparison-PROFILE")
+
+    _command(
+        commands, "plan", _plan, "what runs would take: reads lines `EXPERIMENT.yaml --set KEY=VALUE ...` from stdin"
+    )
+
     _command(commands, "doctor", _doctor, "what is installed and what works on this machine")
     return top
 
@@ -117,9 +131,8 @@ def _evaluate_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--benchmarks",
         nargs="+",
-        default=list(PAPER),
         metavar="NAME|FILE",
-        help=f"of {', '.join((*PAPER, *TOY))}, or files of question records (default: the first {len(PAPER)})",
+        help=f"of {', '.join((*PAPER, *TOY))}, or files of question records (default: those of the run, else the first {len(PAPER)})",
     )
     command.add_argument(
         "--setups",
@@ -256,6 +269,31 @@ def _grade(args: argparse.Namespace) -> None:
         grade_file(args.file, args.out, args.workers)
     except (ValueError, RuntimeError) as error:  # the latter: no process with math-verify, or none for a program
         _fail(str(error))
+
+
+def _compare(args: argparse.Namespace) -> None:
+    from marti_ext.reporting.compare import NAMES, compare
+    from marti_ext.reporting.results import collect, read_results
+
+    if unknown := [name for name in args.names if name not in NAMES]:
+        _fail(f"{', '.join(unknown)}: no such table or figure; known: {', '.join(NAMES)}")
+    try:
+        results = read_results(args.results) if args.results else collect(args.runs, args.profile)
+    except (LookupError, OSError) as error:
+        _fail(str(error))
+    if args.save:
+        results.write(args.save)
+    print(compare(args.names, results, args.out or args.runs / f"comparison-{args.profile}"))
+
+
+def _plan(args: argparse.Namespace) -> None:
+    from marti_ext.config import ConfigError
+    from marti_ext.plan import plan
+
+    try:
+        plan(sys.stdin.read().splitlines())
+    except ConfigError as error:
+        _fail("\n".join(error.problems))
 
 
 def _doctor(args: argparse.Namespace) -> None:

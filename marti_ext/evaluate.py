@@ -9,7 +9,16 @@ from marti_ext.evaluation import Plan, claim, evaluate
 from marti_ext.progress import Display
 from marti_ext.rollout import Limits, Speaker
 from marti_ext.rundir import lock
-from marti_ext.subjects import Subject, folder_of, measure_all, most_prompt_tokens, of_models, of_run, settings_of_run
+from marti_ext.subjects import (
+    Subject,
+    benchmarks_of_run,
+    folder_of,
+    measure_all,
+    most_prompt_tokens,
+    of_models,
+    of_run,
+    settings_of_run,
+)
 from marti_ext.tasks.sandbox import weakness
 
 NO_LIMIT = 10**9
@@ -20,6 +29,8 @@ def run_evaluation(args: argparse.Namespace, display: Display) -> str:
     """Returns what to show at the end. Raises ValueError, CannotLaunch, ConnectionError."""
     run = _run(args.policies or [])
     subjects = _subjects(args, run)
+    if args.benchmarks is None:
+        args.benchmarks = (benchmarks_of_run(run) if run else []) or list(benchmarks.PAPER)
     if problems := [problem for name in args.benchmarks if (problem := benchmarks.problem_with(name))]:
         raise ValueError("\n".join(problems))
     plan = _plan(args, run, subjects)

@@ -159,6 +159,12 @@ def check_run(run: Path) -> Path:
     return run
 
 
+def is_finished(run: Path) -> bool:
+    """Trained, measured and saved."""
+    state = run / "checkpoints" / "state.json"
+    return state.exists() and bool(json.loads(state.read_bytes()).get("finished"))
+
+
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl; a last line that a kill cut short is left out."""
     file = run / "metrics.jsonl"

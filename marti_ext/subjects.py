@@ -18,6 +18,7 @@ from marti_ext.dryrun import visible_gpus
 from marti_ext.evaluation import Plan, claim, evaluate, first_of_each, is_complete
 from marti_ext.progress import Display
 from marti_ext.rollout import Speaker, explain
+from marti_ext.rundir import is_finished
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ def settings_of_run(run: Path) -> dict[str, Any]:
     }
 
 
+def benchmarks_of_run(run: Path) -> list[str]:
+    return _config(run).evaluation.benchmarks
+
+
 def _config(run: Path) -> Config:
     try:
         return Config.model_validate(yaml.safe_load((run / "config.yaml").read_bytes()))
@@ -62,8 +67,8 @@ def _config(run: Path) -> Config:
 def of_run(run: Path, together: bool) -> list[Subject]:
     """Untrained and trained policies of a finished run; policies with the same model are the same untrained. Raises
     ValueError."""
-    models, state = _config(run).policies(), run / "checkpoints" / "state.json"
-    if not state.exists() or not json.loads(state.read_bytes()).get("finished"):
+    models = _config(run).policies()
+    if not is_finished(run):
         raise ValueError(f"{run} is not finished: go on with it first (train ... --resume auto)")
     if missing := [name for name in models if not (run / "policies" / name / "config.json").exists()]:
         raise ValueError(f"{run}: no trained policy {', '.join(missing)} in its folder policies/")
