@@ -1,9 +1,12 @@
 """The command `compare`: tables and figures of the paper, measured beside published, in a terminal and as files."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
+from pandas.io.formats.style import Styler
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -38,6 +41,28 @@ def _tables(number: int, results: Results) -> dict[str, pd.DataFrame]:
     ours = measured(number, results)
     tables = {} if ours.empty else {"measured": ours}
     return tables | {"averages over benchmarks, measured and published": beside(number, results)}
+
+
+def show(name: str, results: Results) -> list[Styler] | Figure:
+    """A table or figure for a notebook."""
+    kind, number = re.fullmatch(r"(table|figure)(\d)", name).groups()
+    if kind == "figure":
+        return FIGURES[int(number)](results)
+    return [styled(f"Table {number}, {what}", table, results) for what, table in _tables(int(number), results).items()]
+
+
+def styled(title: str, table: pd.DataFrame, results: Results) -> Styler:
+    caption = f"{title} (measured: {results.about['profile']} profile)"
+    made = (
+        table.style.format({name: partial(form, name) for name in table.columns})
+        .set_caption(caption)
+        .hide(axis="index")
+    )
+    for name in table.columns:
+        made = made.map(
+            lambda value, name=name: f"color: {_style(name, value)}" if _style(name, value) else "", subset=[name]
+        )
+    return made
 
 
 def to_text(title: str, table: pd.DataFrame) -> str:

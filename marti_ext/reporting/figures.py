@@ -1,16 +1,12 @@
 """Figures 3, 4 and 5 in the paper's form, from measured results; seeds as a band. Each returns a matplotlib Figure."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-
-from marti_ext.reporting.paper import TABLES, UNTRAINED, measured, published  # noqa: E402
-from marti_ext.reporting.results import Results  # noqa: E402
+from marti_ext.reporting.paper import TABLES, UNTRAINED, measured, published
+from marti_ext.reporting.results import Results
 
 ABLATIONS = {
     "comas": "CoMAS",
@@ -23,7 +19,8 @@ DISCUSSION = ("solution", "evaluation")  # a scoring's reward is no part of the 
 def figure3(results: Results) -> Figure:
     """Training dynamics of CoMAS: mean response length, and mean reward of solutions and evaluations, of each agent."""
     curves = results.curves[results.curves["variant"] == "comas"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for agent, part in curves.groupby("policy"):
         _band(left, part, "length", agent)
         _band(right, part[part["role"].isin(DISCUSSION)], "reward", agent)
@@ -34,7 +31,8 @@ def figure3(results: Results) -> Figure:
 
 def figure4(results: Results) -> Figure:
     """Left: averages over benchmarks with and without evaluation and scoring, change to untrained. Right: their rewards."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     _bars(left, 7, results, ("vanilla", "consistency"))
     for variant, label in ABLATIONS.items():
         curves = results.curves[results.curves["variant"] == variant]
@@ -46,7 +44,8 @@ def figure4(results: Results) -> Figure:
 def figure5(results: Results) -> Figure:
     """Averages over benchmarks, change to untrained. Left: by number of agents. Right: agents with the same base and with
     different ones."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 3.4), layout="constrained")
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
     for panel, number in zip(panels, (8, 9), strict=True):
         _bars(panel, number, results, ("vanilla", "consistency", "autogen", "debate"))
     return figure

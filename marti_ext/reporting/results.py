@@ -5,6 +5,8 @@ Runs are named PROFILE-VARIANT-seedN, as the scripts in experiments/ name them.
 
 import json
 import re
+import shlex
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,9 @@ class Results:
     """`cells`: a row per run, stage, policy, benchmark, setup and evaluation seed; `verdicts` has a letter per question:
     (c)orrect, (w)rong, (i)nvalid, or - where it could not be judged. `extra` marks measurements made after the run.
     `curves`: a row per run, step, policy and role. `validation`: a row per run and measured step (Table 6).
-    `cost`: a row per run (Table 3)."""
+    `cost`: a row per run (Table 3). `about`: the profile, and the command that saved them."""
 
+    about: dict[str, str]
     cells: pd.DataFrame
     curves: pd.DataFrame
     validation: pd.DataFrame
@@ -34,12 +37,17 @@ class Results:
 
     def write(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for field in fields(self):
-            getattr(self, field.name).to_csv(folder / f"{field.name}.csv", index=False, float_format="%.6g")
+        for name in TABLES:
+            getattr(self, name).to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
+        (folder / "about.json").write_text(json.dumps(self.about, indent=1) + "\n", encoding="utf-8")
+
+
+TABLES = tuple(field.name for field in fields(Results) if field.name != "about")
 
 
 def read_results(folder: Path) -> Results:
-    return Results(*(pd.read_csv(folder / f"{field.name}.csv") for field in fields(Results)))
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    return Results(about, *(pd.read_csv(folder / f"{name}.csv") for name in TABLES))
 
 
 def collect(runs: Path, profile: str) -> Results:
@@ -52,7 +60,7 @@ def collect(runs: Path, profile: str) -> Results:
         raise LookupError(
             f"{runs}: no finished run named {profile}-VARIANT-seedN; the scripts in experiments/ make them"
         )
-    parts: dict[str, list[dict]] = {field.name: [] for field in fields(Results)}
+    parts: dict[str, list[dict]] = {name: [] for name in TABLES}
     for run, match in found:
         name = {"variant": match[1], "seed": int(match[2])}
         lines = read_metrics(run)
@@ -62,7 +70,8 @@ def collect(runs: Path, profile: str) -> Results:
             name | {"step": line["step"]} | line["validation"] for line in lines if "validation" in line
         ]
         parts["cost"].append(name | _cost(run, lines))
-    return Results(**{key: pd.DataFrame(rows) for key, rows in parts.items()})
+    about = {"profile": profile, "command": shlex.join(["python", "-m", "marti_ext", *sys.argv[1:]])}
+    return Results(about, **{name: pd.DataFrame(rows) for name, rows in parts.items()})
 
 
 def _cells(run: Path) -> list[dict[str, Any]]:
