@@ -518,15 +518,22 @@ def total_steps(config: Config, questions: int) -> int:
     return config.train.steps or max(1, config.train.epochs * questions // config.rollout.questions_per_step)
 
 
+def discussions_per_step(config: Config) -> int:
+    return config.rollout.questions_per_step * config.rollout.discussions_per_question
+
+
 def turns_per_step(config: Config) -> int:
-    discussions = config.rollout.questions_per_step * config.rollout.discussions_per_question
-    return discussions * config.make_method().turns_per_discussion()
+    return discussions_per_step(config) * config.make_method().turns_per_discussion()
+
+
+def samples_per_step(config: Config) -> int:
+    """Turns that are trained on, of all policies, at most."""
+    return discussions_per_step(config) * config.make_method().samples_per_discussion()
 
 
 def most_samples(config: Config, steps: int) -> float:
     """Of one policy. Turns fall to agents at random: four standard deviations more than the mean."""
-    discussions = config.rollout.questions_per_step * config.rollout.discussions_per_question
-    turns = discussions * config.make_method().samples_per_discussion() * steps
+    turns = samples_per_step(config) * steps
     agents = [policy for _, policy, _ in config.named_agents()]
     share = max(Counter(agents).values()) / len(agents)
     return turns * share + 4 * math.sqrt(turns * share * (1 - share))

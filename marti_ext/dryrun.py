@@ -15,6 +15,7 @@ from marti_ext.config import (
     is_local_model,
     locate,
     optimizer_steps,
+    samples_per_step,
     total_steps,
     turns_per_step,
 )
@@ -85,19 +86,19 @@ def _work(config: Config) -> dict[str, str]:
     rollout, train, policies = config.rollout, config.train, len(config.policies())
     questions = len(load_questions(locate(config.data.train))) if exists(config.data.train) else None
     steps = total_steps(config, questions or 0) if questions or train.steps else None
-    turns = turns_per_step(config)
+    turns, samples = turns_per_step(config), samples_per_step(config) // policies
 
     def total(number: int) -> str:
         return f"{number * steps:,} in all" if steps else f"in all {UNKNOWN}"
 
     most = f"at most {optimizer_steps(config, steps):,} in all" if steps else f"in all {UNKNOWN}"
-    updates = turns // policies // train.batch_size * train.passes
+    updates = samples // train.batch_size * train.passes
     answer_tokens, prompt_tokens = turns * rollout.max_response_tokens, turns * rollout.max_prompt_tokens
     return {
         "questions": f"{questions or UNKNOWN} ({config.data.train})",
         "steps": f"{steps or UNKNOWN}, each {rollout.questions_per_step} questions x {rollout.discussions_per_question} discussions",
         "turns": f"{turns:,} a step, {total(turns)}",
-        "samples": f"about {turns // policies:,} a step and policy, {total(turns // policies)}",
+        "samples": f"about {samples:,} a step and policy, {total(samples)}",
         "optimizer steps": f"about {updates:,} a step and policy, {most}",
         "generated tokens": f"at most {answer_tokens:,} a step, {total(answer_tokens)}",
         "prompt tokens": f"at most {prompt_tokens:,} a step, {total(prompt_tokens)}",

@@ -1,5 +1,6 @@
 """From finished runs to the paper's tables and figures, with what can be said about their certainty."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import yaml
 from test_reporting import role
 
 from marti_ext.cli import main
+from marti_ext.questions import Question
 from marti_ext.reporting import statistics
 from marti_ext.reporting.compare import NAMES
+from marti_ext.reporting.examples import pick, to_markdown
 from marti_ext.reporting.paper import beside, measured, scores, table3, table6, untrained
 from marti_ext.reporting.results import collect, read_results
+from marti_ext.trajectory import Trajectory, Turn
 
 
 def write_run(
@@ -156,3 +160,35 @@ def test_the_paired_test_is_rarely_significant_by_chance():
         for _ in range(60)
     )
     assert small <= 7
+
+
+# ── Appendices I and J ──
+
+
+def told(question: str, *solutions: tuple[str, float]) -> Trajectory:
+    """A discussion with these solutions (text, reward); the right answer is 4."""
+    turns = [
+        Turn(k, "qwen", "qwen", "solution", k + 1, [], response=text, reward=reward)
+        for k, (text, reward) in enumerate(solutions)
+    ]
+    return Trajectory(Question(question, "math", "toy", "2 + 2?", "4"), "comas", turns)
+
+
+RIGHT, WRONG = r"\boxed{4}", r"\boxed{5} ```"
+
+
+def test_examples_are_the_first_that_fit_in_the_latest_step_that_has_one(tmp_path):
+    steps = {
+        1: [told("b", (WRONG, 0.0), (RIGHT, 1.0)), told("a", (WRONG, 0.0), (RIGHT, 1.0))],
+        2: [told("c", (RIGHT, 1.0), (WRONG, 0.0)), told("d", (WRONG, 1.0), (RIGHT, 0.0)), told("e", (RIGHT, 0.0))],
+    }
+    for variant in ("comas", "comas_without_evaluation", "comas_without_scoring"):
+        folder = tmp_path / f"toy-{variant}-seed1" / "trajectories"
+        folder.mkdir(parents=True)
+        for step, trajectories in steps.items():
+            lines = "".join(one.to_json() + "\n" for one in trajectories)
+            (folder / f"step_{step:05}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    examples = pick(tmp_path, "toy")
+    assert [(one["step"], one["question"]["id"]) for one in examples] == [(1, "a"), (2, "e"), (2, "d")]
+    shown = to_markdown(examples[0])
+    assert "step 1, question `a`" in shown and "reward 0" in shown and "\n    " + WRONG in shown

@@ -15,6 +15,7 @@ import pandas as pd
 import yaml
 
 from marti_ext.evaluation import read_cell
+from marti_ext.reporting.examples import pick
 from marti_ext.rundir import is_finished, read_metrics
 
 LETTERS = {"correct": "c", "wrong": "w", "invalid": "i"}
@@ -27,9 +28,11 @@ class Results:
     """`cells`: a row per run, stage, policy, benchmark, setup and evaluation seed; `verdicts` has a letter per question:
     (c)orrect, (w)rong, (i)nvalid, or - where it could not be judged. `extra` marks measurements made after the run.
     `curves`: a row per run, step, policy and role. `validation`: a row per run and measured step (Table 6).
-    `cost`: a row per run (Table 3). `about`: the profile, and the command that saved them."""
+    `cost`: a row per run (Table 3). `about`: the profile, and the command that saved them. `examples`: the discussions of
+    Appendices I and J."""
 
     about: dict[str, str]
+    examples: list[dict]
     cells: pd.DataFrame
     curves: pd.DataFrame
     validation: pd.DataFrame
@@ -40,14 +43,17 @@ class Results:
         for name in TABLES:
             getattr(self, name).to_csv(folder / f"{name}.csv", index=False, float_format="%.6g")
         (folder / "about.json").write_text(json.dumps(self.about, indent=1) + "\n", encoding="utf-8")
+        lines = (json.dumps(example, ensure_ascii=False) + "\n" for example in self.examples)
+        (folder / "examples.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-TABLES = tuple(field.name for field in fields(Results) if field.name != "about")
+TABLES = tuple(field.name for field in fields(Results) if field.type is pd.DataFrame)
 
 
 def read_results(folder: Path) -> Results:
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    return Results(about, *(pd.read_csv(folder / f"{name}.csv") for name in TABLES))
+    examples = [json.loads(line) for line in (folder / "examples.jsonl").read_text(encoding="utf-8").splitlines()]
+    return Results(about, examples, *(pd.read_csv(folder / f"{name}.csv") for name in TABLES))
 
 
 def collect(runs: Path, profile: str) -> Results:
@@ -71,7 +77,7 @@ def collect(runs: Path, profile: str) -> Results:
         ]
         parts["cost"].append(name | _cost(run, lines))
     about = {"profile": profile, "command": shlex.join(["python", "-m", "marti_ext", *sys.argv[1:]])}
-    return Results(about, **{name: pd.DataFrame(rows) for name, rows in parts.items()})
+    return Results(about, pick(runs, profile), **{name: pd.DataFrame(rows) for name, rows in parts.items()})
 
 
 def _cells(run: Path) -> list[dict[str, Any]]:
