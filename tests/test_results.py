@@ -15,7 +15,7 @@ from marti_ext.questions import Question
 from marti_ext.reporting import statistics
 from marti_ext.reporting.compare import NAMES
 from marti_ext.reporting.examples import pick, to_markdown
-from marti_ext.reporting.paper import beside, measured, scores, table3, table6, untrained
+from marti_ext.reporting.paper import against, beside, measured, scores, table3, table6, untrained
 from marti_ext.reporting.results import collect, read_results
 from marti_ext.trajectory import Trajectory, Turn
 
@@ -93,6 +93,14 @@ def test_a_tables_numbers(runs):
     assert ttrl["change"] == -20
     assert np.isnan(table.loc["vanilla", "Untrained"]["change"])
     assert ("vanilla", "SRLM") not in table.index
+
+
+def test_methods_are_compared_on_the_same_questions(runs):
+    table = against(1, collect(runs, "toy")).set_index(["setup", "method"])
+    row = table.loc["vanilla", "CoMAS - TTRL"]
+    assert row["change"] == 70 and row["low"] <= 70 <= row["high"] and 0 < row["p"] < 0.3
+    assert set(table.index.get_level_values("setup")) == {"vanilla", "debate"}
+    assert ("vanilla", "CoMAS - SRLM") not in table.index
 
 
 def test_published_stands_beside_measured_and_what_was_not_measured_is_missing(runs):

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from marti_ext.reporting.figures import FIGURES
-from marti_ext.reporting.paper import SPECIAL, TABLES, beside, measured
+from marti_ext.reporting.paper import REFERENCES, SPECIAL, TABLES, against, beside, measured
 from marti_ext.reporting.results import Results
 
 NAMES = [f"table{number}" for number in sorted([*TABLES, *SPECIAL])] + [f"figure{number}" for number in FIGURES]
@@ -38,8 +38,10 @@ def compare(names: list[str], results: Results, folder: Path) -> str:
 def _tables(number: int, results: Results) -> dict[str, pd.DataFrame]:
     if number in SPECIAL:
         return {"measured and published": SPECIAL[number](results).reset_index()}
-    ours = measured(number, results)
-    tables = {} if ours.empty else {"measured": ours}
+    tables = {"measured": measured(number, results)}
+    if number in REFERENCES:
+        tables["paired differences"] = against(number, results)
+    tables = {what: table for what, table in tables.items() if not table.empty}
     return tables | {"averages over benchmarks, measured and published": beside(number, results)}
 
 

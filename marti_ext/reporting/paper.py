@@ -55,6 +55,9 @@ TABLES: dict[int, tuple[Row, ...]] = {  # those of accuracies
 }
 
 
+REFERENCES = {1: "CoMAS", 4: "CoMAS", 7: "CoMAS", 8: "CoMAS (4-Agent)", 9: "Heterogeneous"}
+
+
 def published(number: int) -> pd.DataFrame:
     """As printed: setup, method, benchmark, accuracy and its change to untrained (Table 4: its deviation); or the columns of
     Tables 3 and 6."""
@@ -108,6 +111,24 @@ def _numbers(found: statistics.Scores, before: statistics.Scores) -> dict[str, f
     low, high = statistics.interval(found, before)
     change = numbers["average"] - statistics.accuracy(before)
     return numbers | {"change": change, "low": low, "high": high, "p": statistics.paired_p(found, before)}
+
+
+def against(number: int, results: Results) -> pd.DataFrame:
+    """A row per setup and method: by how much the table's main method is ahead of it on the same questions, with the 95 %
+    interval and the paired test's p-value. Rows with other benchmarks are left out."""
+    rows, extra = [], number == 4
+    reference = next(row for row in TABLES[number] if row.method == REFERENCES[number])
+    for setup in ("vanilla",) if extra else SETUPS:
+        ours = scores(results, reference, setup, extra)
+        for row in TABLES[number]:
+            theirs = scores(results, row, setup, extra)
+            if row is reference or not ours or ours.keys() != theirs.keys():
+                continue
+            ahead = statistics.accuracy(ours) - statistics.accuracy(theirs)
+            low, high = statistics.interval(ours, theirs)
+            numbers = {"change": ahead, "low": low, "high": high, "p": statistics.paired_p(ours, theirs)}
+            rows.append({"setup": setup, "method": f"{reference.method} - {row.method}"} | numbers)
+    return pd.DataFrame(rows)
 
 
 def beside(number: int, results: Results) -> pd.DataFrame:
