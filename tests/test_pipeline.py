@@ -166,7 +166,8 @@ def test_a_finished_run_is_not_run_again_and_a_new_one_does_not_overwrite_it(str
 
 
 def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
-    """2 steps, SIGKILL, 2 steps: the numbers of 4 steps in one go, but for the last bits of sums."""
+    """2 steps, SIGKILL, 2 steps: what is said, scored and rewarded as in 4 steps in one go; the numbers of training, which
+    hold sums of floats in any order, nearly the same."""
     process = subprocess.Popen(
         command(runs, "killed"),
         cwd=ROOT,
@@ -187,7 +188,14 @@ def test_a_killed_run_continues_to_the_same_metrics(straight, runs):
     assert "continuing after step 2" in said
     assert [line["step"] for line in metrics(runs / "killed")] == [0, 1, 2, 3, 4]
     for killed, whole in zip(metrics(runs / "killed"), metrics(straight[0]), strict=True):
-        assert repeatable(killed) == pytest.approx(repeatable(whole), rel=1e-4, abs=1e-6)
+        killed, whole = repeatable(killed), repeatable(whole)
+        of_training = {key for key in whole if key.split("/")[-1] in ("loss", "grad_norm", "clip_ratio", "update_kl")}
+        assert {key: killed[key] for key in of_training} == pytest.approx(
+            {key: whole[key] for key in of_training}, rel=0.01, abs=1e-4
+        )
+        assert {key: killed.get(key) for key in killed.keys() - of_training} == {
+            key: whole[key] for key in whole.keys() - of_training
+        }
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real questions of shared/datasets/comas_validation are not here")
